@@ -1,0 +1,51 @@
+"""PGD (Kurakin et al. 2016; Madry et al. 2018), by torchattacks:
+
+    a <- clip(P_eps(a + alpha sign(grad_a loss)))      `steps` times, from a random point of the ball
+
+The library's own default alpha = 2/255 does not grow with the radius, which makes large radii look robust; here
+alpha = rel_alpha eps unless it is given.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torchattacks
+from torch import Tensor, nn
+
+from robustbench_dec.attack import Attack
+from robustbench_dec.errors import BadInput
+
+
+@dataclass(frozen=True)
+class PGD(Attack):
+    """`steps` steps of size alpha."""
+
+    steps: int = 20
+    rel_alpha: float = 0.25
+    alpha: float | None = None
+    random_start: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.steps < 1:
+            raise BadInput(f"PGD needs at least 1 step, not {self.steps}")
+        if self.step_size * self.steps < self.eps * (1 - 1e-9):
+            raise BadInput(
+                f"{self.steps} steps of alpha {self.step_size:g} cannot reach the radius {self.eps:g}; "
+                "give more steps or a larger alpha"
+            )
+
+    @property
+    def step_size(self) -> float:
+        """alpha as it is used."""
+        return self.rel_alpha * self.eps if self.alpha is None else self.alpha
+
+    def settings(self) -> dict[str, Any]:
+        return {"eps": self.eps, "steps": self.steps, "alpha": self.step_size, "random_start": self.random_start}
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        attack = torchattacks.PGD(
+            model, eps=self.eps, alpha=self.step_size, steps=self.steps, random_start=self.random_start
+        )
+        attacked: Tensor = attack(images, labels)
+        return attacked

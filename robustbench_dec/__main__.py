@@ -1,0 +1,3 @@
+from robustbench_dec.cli import main
+
+main()

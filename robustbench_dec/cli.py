@@ -1,0 +1,197 @@
+"""The command line: `robustbench-dec` or `python -m robustbench_dec`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from robustbench_dec import data, run, shelf, spec, suite, topology
+from robustbench_dec.attack import Attack
+from robustbench_dec.errors import BadInput
+from robustbench_dec.problems.universal import Universal
+from robustbench_dec.trainer import Trainer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="""Adversarial robustness of models that were trained without a server.
+
+    First steps: `robustbench-dec train` trains a small network on 8x8 digits in seconds, and `robustbench-dec table
+    tables/table2.toml --profile quick` makes a small version of the paper's Table 2 on real MNIST and CIFAR-10.""",
+)
+
+Results = Annotated[Path, typer.Option(help="Folder of runs and the leaderboard.")]
+Device = Annotated[str, typer.Option(help="Where to train and attack: cpu, cuda, cuda:1, mps.")]
+Settings = Annotated[list[str], typer.Option("--set", help="A setting as NAME=VALUE; may be given several times.")]
+Specification = Annotated[Path, typer.Argument(help="A specification such as tables/table2.toml.")]
+
+
+@app.command("data")
+def fetch_data(
+    names: Annotated[list[str], typer.Argument(help="Data sets, for example: mnist cifar10.")],
+    folder: Annotated[Path | None, typer.Option(help="Where to keep them (default ./data).")] = None,
+    mirror: Annotated[Path | None, typer.Option(help="An offline copy (default $ROBUSTBENCH_DEC_MIRROR).")] = None,
+) -> None:
+    """Fetch data sets and verify every byte; files that are there and whole are left alone."""
+    for name in names:
+        paths = data.fetch(name, folder=folder, mirror=mirror)
+        typer.echo(f"{name}: " + (f"{len(paths)} files verified in {paths[0].parent}" if paths else "bundled, verified"))
+
+
+@app.command("list")
+def list_parts() -> None:
+    """What there is: trainers, attacks, data sets, graphs."""
+    for kind in ("trainer", "attack"):
+        typer.echo(f"{kind}s: {', '.join(shelf.names(kind))}")
+    typer.echo(f"data sets: {', '.join(data.names())}")
+    typer.echo(f"graphs: {', '.join(topology.GRAPHS)}")
+    typer.echo(f"weights: {', '.join(topology.WEIGHTS)}")
+
+
+@app.command()
+def train(
+    trainer: Annotated[str, typer.Option(help="A trainer's name, or path/to/mine.py:Mine.")] = "dec_fedtrack",
+    dataset: Annotated[str, typer.Option(help="digits, mnist, fashion-mnist or cifar10.")] = "digits",
+    classes: Annotated[str | None, typer.Option(help="A subset of its classes, for example cat,dog.")] = None,
+    eps: Annotated[str, typer.Option(help="Radius of the trained perturbation y.")] = "0.1",
+    clamp: Annotated[bool, typer.Option(help="Clamp image + y to [0, 1] in training.")] = False,
+    split: Annotated[str, typer.Option(help="iid, dirichlet(0.3) or label.")] = "iid",
+    nodes: Annotated[int, typer.Option(help="Number of nodes.")] = 5,
+    graph: Annotated[str, typer.Option(help="Who talks to whom; see `robustbench-dec list`.")] = "ring",
+    weights: Annotated[str, typer.Option(help="Mixing weights: lazy, metropolis or uniform.")] = "lazy",
+    matrix: Annotated[Path | None, typer.Option(help="Your own mixing matrix, with --graph file.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Communication rounds.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    settings: Settings = [],  # noqa: B006 (typer's way)
+    results: Results = Path("results"),
+    device: Device = "cpu",
+) -> None:
+    """Train one model; with no arguments, Dec-FedTrack on 8x8 digits in a few seconds."""
+    problem: dict[str, Any] = {"dataset": dataset, "eps": shelf.number(eps), "clamp": clamp, "split": split}
+    if classes:
+        problem["classes"] = classes.split(",")
+    given = parse_settings(settings)
+    defaults = {"eta_c": 0.1, "eta_d": 1.0, "batch": 128 if dataset != "digits" else 32}
+    accepted = shelf.find("trainer", trainer, Trainer).__dataclass_fields__  # type: ignore[type-abstract]
+    given = {name: value for name, value in defaults.items() if name in accepted} | given
+    network = spec.NetworkSpec(graph=graph, nodes=nodes, weights=weights, matrix=matrix)
+    one = spec.RunSpec(problem, network, trainer, given, rounds, seed, curve=[], curve_points=10, curve_examples=1000)
+    folder = run.train(one, results, device=checked(device))
+    record = run.files.read_json(folder / "run.json")
+    clean, ledger = record["clean"], record["ledger"]
+    typer.echo(f"{folder}: clean accuracy {clean['mean_model']:.2%} (nodes {clean['node_min']:.2%} to {clean['node_max']:.2%})")
+    typer.echo(
+        f"cost: {ledger['sfo']:,} SFO calls per node, {ledger['rounds']:,} rounds, {ledger['exchanges']:,} exchanges, "
+        f"{ledger['bytes_per_edge'] / 1e6:,.1f} MB per directed edge; spectral rate p = {record['spectral_rate']:.4f}"
+    )
+
+
+@app.command()
+def attack(
+    folder: Annotated[Path, typer.Argument(help="A finished run, results/runs/<id>.")],
+    attack: Annotated[str, typer.Option(help="An attack's name, or path/to/mine.py:Mine.")] = "pgd",
+    eps: Annotated[str, typer.Option(help="Radii, for example 0.05,0.1 or 8/255.")] = "0.1",
+    n_examples: Annotated[int | None, typer.Option(min=1, help="First so many test images (default: all).")] = None,
+    settings: Settings = [],  # noqa: B006 (typer's way)
+    device: Device = "cpu",
+) -> None:
+    """Attack a trained model over a grid of radii; cells that exist are not computed again."""
+    if not (folder / "run.json").is_file():
+        raise BadInput(f"no finished run in {folder}; `robustbench-dec train` makes one and prints its folder")
+    cls = shelf.find("attack", attack, Attack)  # type: ignore[type-abstract]
+    given = parse_settings(settings)
+    attacks = [(attack, shelf.make(cls, {"eps": shelf.number(radius), **given})) for radius in eps.split(",")]
+    problem_settings = dict(run.files.read_json(folder / "run.json")["settings"]["problem"])
+    problem_settings.pop("name")
+    problem = shelf.make(Universal, problem_settings)
+    for cell in run.attack(folder, attacks, problem=problem, n_examples=n_examples, device=checked(device)):
+        flags = f"  flags: {', '.join(cell['flags'])}" if cell["flags"] else ""
+        typer.echo(f"{attack} eps={cell['eps']:g}: {cell['clean_acc']:.2%} clean, {cell['robust_acc']:.2%} robust{flags}")
+
+
+@app.command()
+def table(
+    specification: Specification,
+    profile: Annotated[str | None, typer.Option(help="A profile of the specification, for example quick.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None,
+    results: Results = Path("results"),
+    tables: Annotated[Path | None, typer.Option(help="Where to write (default: beside the specification).")] = None,
+    device: Device = "cpu",
+) -> None:
+    """Make a table: train and attack what is missing, then render. Interrupted, it goes on where it was."""
+    wanted, stem = chosen(specification, profile, seeds)
+    folders = suite.make(wanted, results, device=checked(device))
+    typer.echo(f"{len(folders)} runs complete in {results}")
+    for path in suite.report(wanted, stem, results, tables or specification.parent):
+        typer.echo(f"wrote {path}")
+
+
+@app.command()
+def render(
+    specification: Specification,
+    profile: Annotated[str | None, typer.Option(help="A profile of the specification, for example quick.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None,
+    results: Results = Path("results"),
+    tables: Annotated[Path | None, typer.Option(help="Where to write (default: beside the specification).")] = None,
+) -> None:
+    """Write a table's files and the leaderboard again from the results on disk, without training or attacking."""
+    wanted, stem = chosen(specification, profile, seeds)
+    for path in suite.report(wanted, stem, results, tables or specification.parent):
+        typer.echo(f"wrote {path}")
+
+
+@app.command()
+def tune(
+    specification: Specification,
+    results: Results = Path("results/tune"),
+    tables: Annotated[Path | None, typer.Option(help="Where to write (default: beside the specification).")] = None,
+    device: Device = "cpu",
+) -> None:
+    """Try the step sizes of a specification's [tune] part in short runs, judged on held-out validation images."""
+    path = suite.tune(spec.read(specification), specification.stem, results, tables or specification.parent, device=checked(device))
+    typer.echo(f"wrote {path}")
+
+
+def chosen(path: Path, profile: str | None, seeds: int | None) -> tuple[spec.Spec, str]:
+    """The specification that is asked for, and the stem of its files: never the full table's for a part of it."""
+    wanted, stem = spec.read(path), path.stem
+    if profile:
+        wanted, stem = wanted.with_profile(profile), f"{stem}-{profile}"
+    if seeds is not None and seeds < len(wanted.seeds):
+        wanted, stem = wanted.model_copy(update={"seeds": wanted.seeds[:seeds]}), f"{stem}-seeds{seeds}"
+    return wanted, stem
+
+
+def parse_settings(pairs: list[str]) -> dict[str, str]:
+    """NAME=VALUE pairs; the values become numbers where the part's types say so."""
+    settings = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise BadInput(f"--set takes NAME=VALUE, for example --set steps=40, not '{pair}'")
+        settings[name] = value
+    return settings
+
+
+def checked(device: str) -> str:
+    """The device, if torch has it."""
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise BadInput(f"this torch cannot use the device '{device}'; 'cpu' always works") from error
+    return device
+
+
+def main() -> None:
+    """Run a command; a BadInput is one sentence on standard error and exit code 2, Ctrl-C loses nothing."""
+    try:
+        app()
+    except BadInput as error:
+        print(f"robustbench-dec: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("robustbench-dec: stopped; the same command goes on where this one was", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,80 @@
+"""Oracle: gradients of all nodes at once, metered, on minibatches that are a function of (seed, node, draw)."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from robustbench_dec.errors import BadInput
+from robustbench_dec.ledger import Ledger
+from robustbench_dec.problem import Batch, Problem
+
+
+class Oracle:
+    """The stochastic first-order oracle of n nodes.
+
+    Randomness is a counter, not a stream: node i's k-th minibatch comes from a Philox generator with key (seed, i) set
+    to position k, so a resumed run draws what an undisturbed one would have drawn; `draws` is all there is to save.
+    """
+
+    def __init__(self, problem: Problem, nodes: int, seed: int, ledger: Ledger, device: str = "cpu") -> None:
+        self.problem = problem
+        self.nodes = nodes
+        self.seed = seed
+        self.ledger = ledger
+        self.device = device
+        self.draws = 0
+        self.shards: Batch = tuple(part.to(device) for part in problem.shards(nodes, seed))
+        self.m = self.shards[0].shape[1]
+        self.last_loss = float("nan")
+
+    def start(self) -> tuple[Tensor, Tensor]:
+        """X0 (n, d) and Y0 (n, q): every node starts at the problem's common point."""
+        x0, y0 = self.problem.start(self.seed)
+        x0, y0 = x0.to(self.device), y0.to(self.device)
+        return x0.expand(self.nodes, -1).clone(), y0.expand(self.nodes, -1).clone()
+
+    def draw(self, size: int) -> Batch:
+        """xi: an independent minibatch per node, without repetition inside a minibatch: tensors (n, size, ...)."""
+        if not 1 <= size <= self.m:
+            raise BadInput(f"a batch must have 1 to {self.m} samples, the size of a node's share, not {size}")
+        rows = np.stack([self._indices(i, size) for i in range(self.nodes)])
+        self.draws += 1
+        index = torch.from_numpy(rows).to(self.device)
+        node = torch.arange(self.nodes, device=self.device)[:, None]
+        return tuple(part[node, index] for part in self.shards)
+
+    def grad(self, X: Tensor, Y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Gx (n, d) and Gy (n, q) at (X, Y) on `batch`; charged one paired call per sample."""
+        self.ledger.charge_gradients(batch[0].shape[1], y=True)
+        Gx, Gy, losses = self.problem.grads(X, Y, batch)
+        self.last_loss = losses.mean().item()
+        return Gx, Gy
+
+    def grad_x(self, X: Tensor, Y: Tensor | None, batch: Batch) -> Tensor:
+        """Gx (n, d) alone; Y = None stands for Y = 0."""
+        self.ledger.charge_gradients(batch[0].shape[1], y=False)
+        Gx, losses = self.problem.grads_x(X, Y, batch)
+        self.last_loss = losses.mean().item()
+        return Gx
+
+    def full_grad(self, X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
+        """The exact local gradients, over all m samples of each node; charged m calls."""
+        return self.grad(X, Y, self.shards)
+
+    def project(self, Y: Tensor) -> Tensor:
+        """The nearest feasible point of every row."""
+        return self.problem.project(Y)
+
+    def coin(self, probability: float) -> bool:
+        """One toss that all nodes share, a function of (seed, draw) like the minibatches."""
+        toss = bool(self._generator(self.nodes, 1).random() < probability)
+        self.draws += 1
+        return toss
+
+    def _indices(self, node: int, size: int) -> np.ndarray:
+        if size == self.m:
+            return np.arange(self.m)
+        return self._generator(node, 0).choice(self.m, size, replace=False, shuffle=False)
+
+    def _generator(self, stream: int, kind: int) -> np.random.Generator:
+        return np.random.Generator(np.random.Philox(key=[self.seed, stream], counter=[0, kind, 0, self.draws]))

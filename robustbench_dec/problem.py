@@ -1,0 +1,68 @@
+"""Problem: what one node sees, its loss at one point on one batch.
+
+The suite solves   min_x max_{y in Y} (1/n) sum_i f_i(x, y),   f_i the mean loss over node i's samples.
+Small letters are one node's vector, capital letters are stacks with one row per node: X is (n, d), Y is (n, q).
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import fields
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+Batch = tuple[Tensor, ...]
+"""Samples of all nodes: each tensor is (n, b, ...); without the first axis, the samples of one node."""
+
+
+class Problem(ABC):
+    """A loss, a feasible set for y, and who holds which samples. Subclasses are frozen dataclasses of settings."""
+
+    dtype: torch.dtype
+
+    dual_settings: ClassVar[tuple[str, ...]] = ()
+    """Settings that only describe y's feasible set, and so mean nothing to a method without y."""
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    @abstractmethod
+    def start(self, seed: int) -> tuple[Tensor, Tensor]:
+        """x0 (d,) and y0 (q,), the same for all nodes."""
+
+    @abstractmethod
+    def loss(self, x: Tensor, y: Tensor | None, batch: Batch) -> Tensor:
+        """f(x, y; xi), a scalar: the mean over one node's batch. y = None stands for y = 0."""
+
+    @abstractmethod
+    def project(self, Y: Tensor) -> Tensor:
+        """The nearest feasible y, for one vector (q,) or for every row of a stack (n, q)."""
+
+    @abstractmethod
+    def shards(self, nodes: int, seed: int) -> Batch:
+        """All samples, dealt to the nodes in equal shares: tensors (n, m, ...)."""
+
+    def grads(self, X: Tensor, Y: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Row i: grad_x f_i and grad_y f_i at (x_i, y_i) on node i's batch, and its loss: (n, d), (n, q), (n,).
+
+        One node after the other: for the suite's networks this was faster than vmap (benchmarks/training_speed.py), and
+        row i does not depend on which other rows are computed beside it, so that processes can share the rows.
+        """
+        rows = []
+        for i, (x, y) in enumerate(zip(X, Y, strict=True)):
+            x, y = x.detach().requires_grad_(), y.detach().requires_grad_()
+            loss = self.loss(x, y, tuple(part[i] for part in batch))
+            rows.append((*torch.autograd.grad(loss, (x, y)), loss.detach()))
+        Gx, Gy, losses = zip(*rows, strict=True)
+        return torch.stack(Gx), torch.stack(Gy), torch.stack(losses)
+
+    def grads_x(self, X: Tensor, Y: Tensor | None, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Row i: grad_x f_i at (x_i, y_i) alone, and the loss: (n, d), (n,). Y = None stands for Y = 0."""
+        rows = []
+        for i, x in enumerate(X):
+            x = x.detach().requires_grad_()
+            loss = self.loss(x, None if Y is None else Y[i], tuple(part[i] for part in batch))
+            rows.append((*torch.autograd.grad(loss, (x,)), loss.detach()))
+        Gx, losses = zip(*rows, strict=True)
+        return torch.stack(Gx), torch.stack(losses)

@@ -1,0 +1,338 @@
+"""Train one run and attack it, writing one folder:
+
+    results/runs/<id>/checkpoint.safetensors   X (n, d), Y (n, q) if there is one, and the network's card
+                      perturbation.safetensors the mean trained y as an image
+                      curve.csv                accuracy and costs over the rounds
+                      run.json                 settings, ledger, accuracies; written last: a run that has it is done
+                      attacks/*.json           one cell per attack and radius
+                      resume.safetensors       where an unfinished run stands; gone when it is done
+"""
+
+import base64
+import csv
+import io
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from robustbench_dec import files, provenance
+from robustbench_dec.attack import Attack, accuracy, evaluate
+from robustbench_dec.errors import BadInput, Diverged
+from robustbench_dec.models import Architecture
+from robustbench_dec.network import Network
+from robustbench_dec.oracle import Oracle
+from robustbench_dec.problems.universal import Universal
+from robustbench_dec.spec import SCHEMA, RunSpec
+from robustbench_dec.trainer import Trainer
+
+EXPLOSION = 50.0
+"""A training loss this many times the first one will not come back."""
+
+
+def train(
+    run: RunSpec,
+    results: Path,
+    *,
+    device: str = "cpu",
+    save_seconds: float = 20.0,
+    progress: bool = True,
+    again: bool = False,
+) -> Path:
+    """Train a run, or finish it, or find it finished (unless it is to be trained `again`); its folder."""
+    folder = results / "runs" / run.id
+    if not again and (folder / "run.json").is_file() and _checkpoint_fits(folder):
+        return folder
+    began = time.perf_counter()
+    problem, trainer = run.build_problem(), run.build_trainer()
+    if not isinstance(problem, Universal):
+        raise BadInput(f"runs with checkpoints are for networks (problem 'universal'), not for {type(problem).__name__}")
+    net = Network(run.network.build())
+    oracle = Oracle(problem, net.nodes, run.seed, net.ledger, device)
+    journal = Journal(folder / "resume.safetensors", run, trainer)
+    state, curve, seconds_before = journal.restore(oracle, net)
+    points = curve_rounds(run.rounds, run.curve_points)
+    curve_attacks = [attack for spec in run.curve for attack in spec.build()]
+    bar = tqdm(
+        total=run.rounds, initial=net.ledger.rounds, desc=run.id, unit="round", disable=None if progress else True
+    )
+    first_loss, saved = math.inf, time.perf_counter()
+    with bar:
+        if state is None:
+            state = trainer.init(oracle, net)
+        while True:
+            done = net.ledger.rounds
+            if done in points and (not curve or curve[-1]["round"] < done):
+                curve.append(_curve_point(problem, state, oracle, net, curve_attacks, run))
+                bar.set_postfix(loss=f"{oracle.last_loss:.3f}", clean=f"{curve[-1]['clean_acc']:.3f}")
+            if done == run.rounds:
+                break
+            state = trainer.step(state, oracle, net)
+            net.ledger.rounds += 1
+            bar.update()
+            first_loss = min(first_loss, oracle.last_loss) if math.isfinite(first_loss) else oracle.last_loss
+            if not (oracle.last_loss < EXPLOSION * max(first_loss, 1.0) and state.X.isfinite().all()):
+                raise Diverged(
+                    f"training diverged in round {net.ledger.rounds} (loss {oracle.last_loss:.3g}) with "
+                    f"{_step_sizes(trainer)}; smaller step sizes would do"
+                )
+            if time.perf_counter() - saved > save_seconds:
+                journal.save(state, curve, oracle, net, seconds_before + time.perf_counter() - began)
+                saved = time.perf_counter()
+    _finish(folder, run, problem, trainer, state, curve, oracle, net, seconds_before + time.perf_counter() - began)
+    journal.path.unlink(missing_ok=True)
+    return folder
+
+
+@dataclass(frozen=True)
+class Journal:
+    """Where an unfinished run stands, in one file that is replaced in one step: tensors of the state, counters, curve."""
+
+    path: Path
+    run: RunSpec
+    trainer: Trainer
+
+    def save(self, state: Any, curve: list[dict[str, Any]], oracle: Oracle, net: Network, seconds: float) -> None:
+        content = {"ledger": net.ledger.row(), "draws": oracle.draws, "curve": curve, "seconds": seconds}
+        content |= {"loss": oracle.last_loss, "id": self.run.id}
+        tensors = {name: value.cpu().contiguous() for name, value in state._asdict().items()}
+        data = safetensors.torch.save(tensors, {"journal": json.dumps(content)})
+        files.write_bytes(self.path, data)
+
+    def restore(self, oracle: Oracle, net: Network) -> tuple[Any, list[dict[str, Any]], float]:
+        """The state, the curve so far and the seconds spent; nothing where there is no whole journal."""
+        try:
+            with safe_open(self.path, "pt", device=oracle.device) as handle:
+                content = json.loads((handle.metadata() or {})["journal"])
+                tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118 (not a dict)
+        except (FileNotFoundError, SafetensorError, KeyError, ValueError):
+            return None, [], 0.0
+        state = self.trainer.init(oracle, net)  # its class and fields; the counters it moved are set right below
+        state = type(state)(**{name: tensors[name] for name in state._fields})
+        for name, value in content["ledger"].items():
+            setattr(net.ledger, name, value)
+        oracle.draws, oracle.last_loss = content["draws"], content["loss"]
+        return state, content["curve"], content["seconds"]
+
+
+def curve_rounds(rounds: int, points: int) -> set[int]:
+    """After which rounds the curve is measured: evenly, the start and the end among them."""
+    return {round(rounds * k / points) for k in range(points + 1)}
+
+
+def mean_model(folder: Path, device: str = "cpu") -> nn.Module:
+    """The network with the average parameters x-bar of a finished run, after its bytes were checked."""
+    record = files.read_json(folder / "run.json")
+    path = folder / "checkpoint.safetensors"
+    if not path.is_file():
+        raise BadInput(f"{path} is missing; train the run again to attack it")
+    if files.sha256(path) != record["checkpoint_sha256"]:
+        raise BadInput(f"{path} has not the sha256 that run.json tells; it is damaged or was changed, so train it again")
+    return load_checkpoint(path, device)
+
+
+def load_checkpoint(path: Path, device: str = "cpu") -> nn.Module:
+    """The average network of a checkpoint file (safetensors; pickles are refused)."""
+    try:
+        with safe_open(path, "pt", device=device) as handle:
+            card = json.loads((handle.metadata() or {}).get("architecture", "null"))
+            X = handle.get_tensor("X")
+    except FileNotFoundError as error:
+        raise BadInput(f"no checkpoint {path}") from error
+    except (SafetensorError, ValueError) as error:
+        raise BadInput(f"{path} is not a whole safetensors checkpoint ({error}); pickles are not read") from error
+    if card is None:
+        raise BadInput(f"{path} has no network card in its metadata; checkpoints of this suite have one")
+    card = {name: tuple(value) if isinstance(value, list) else value for name, value in card.items()}
+    return Architecture(**card).build(X.mean(0))
+
+
+Attacks = Sequence[tuple[str, Attack]]
+"""Attacks with the names by which they were asked for."""
+
+
+def missing_cells(folder: Path, attacks: Attacks, problem: Universal, n_examples: int | None, part: str = "test") -> bool:
+    """Whether any of these cells has still to be computed for the run's checkpoint."""
+    record = files.read_json(folder / "run.json")
+    count = len(getattr(problem.images, f"{part}_labels")[:n_examples])
+    return any(_known_cell(folder, record, _stem(name, one, count, record["seed"], part)) is None for name, one in attacks)
+
+
+def attack(
+    folder: Path,
+    attacks: Attacks,
+    *,
+    problem: Universal,
+    n_examples: int | None = None,
+    part: str = "test",
+    device: str = "cpu",
+    progress: bool = True,
+) -> list[dict[str, Any]]:
+    """The cells of a finished run for each attack, computed where they are missing."""
+    record = files.read_json(folder / "run.json")
+    images, labels = getattr(problem.images, f"{part}_images"), getattr(problem.images, f"{part}_labels")
+    images, labels = images[:n_examples], labels[:n_examples]
+    seed = record["seed"]
+    model: nn.Module | None = None
+    cells = []
+    for name, one in tqdm(attacks, desc=f"attacks on {folder.name}", unit="cell", disable=None if progress else True):
+        stem = _stem(name, one, len(images), seed, part)
+        path = folder / "attacks" / f"{stem}.json"
+        known = _known_cell(folder, record, stem)
+        if known is not None:
+            cells.append(known)
+            continue
+        model = model or mean_model(folder, device).to(device)
+        began = time.perf_counter()
+        training = (problem.images.train_images, problem.images.train_labels)
+        outcome = evaluate(
+            one, model, images, labels, train=training, seed=seed, progress=f"{stem}" if progress else None
+        )
+        perturbation_file = None
+        if outcome.perturbation is not None:
+            perturbation_file = f"{stem}.safetensors"
+            data = safetensors.torch.save({"y": outcome.perturbation.float().contiguous()})
+            files.write_bytes(path.with_name(perturbation_file), data)
+        cell = {
+            "schema": SCHEMA,
+            "run_id": record["id"],
+            "dataset": record["dataset"],
+            "method": record["method"],
+            "seed": record["seed"],
+            "attack": name,
+            "settings": one.settings(),
+            "norm": one.norm,
+            "eps": one.eps,
+            "universal": one.universal,
+            "part": part,
+            "n_examples": len(labels),
+            "n_correct": int(outcome.robust.sum()),
+            "clean_acc": outcome.clean_accuracy,
+            "robust_acc": outcome.robust_accuracy,
+            "bits": base64.b64encode(np.packbits(outcome.robust.numpy()).tobytes()).decode(),
+            "attack_seed": seed,
+            "forwards": outcome.forwards,
+            "backwards": outcome.backwards,
+            "flags": list(outcome.flags),
+            "checkpoint_sha256": record["checkpoint_sha256"],
+            "perturbation_file": perturbation_file,
+            **provenance.stamp(time.perf_counter() - began),
+        }
+        files.write_json(path, cell)
+        cells.append(cell)
+    return cells
+
+
+def _stem(name: str, attack: Attack, n_examples: int, seed: int, part: str) -> str:
+    """A cell's file name: readable, with a digest of all that decides its number but the checkpoint."""
+    key = [SCHEMA, name, attack.settings(), n_examples, seed, part]
+    return f"{Path(name.partition(':')[0]).stem}-{attack.eps:g}-{files.digest(key)[:8]}"
+
+
+def _known_cell(folder: Path, record: dict[str, Any], stem: str) -> dict[str, Any] | None:
+    """The cell, if it is there and is about the run's present checkpoint."""
+    path = folder / "attacks" / f"{stem}.json"
+    if not path.is_file():
+        return None
+    cell: dict[str, Any] = files.read_json(path)
+    return cell if cell["checkpoint_sha256"] == record["checkpoint_sha256"] else None
+
+
+def _checkpoint_fits(folder: Path) -> bool:
+    """Whether a finished run's checkpoint is there and whole; one that is absent (a fresh clone) is left alone."""
+    path = folder / "checkpoint.safetensors"
+    return not path.is_file() or files.sha256(path) == files.read_json(folder / "run.json")["checkpoint_sha256"]
+
+
+def _curve_point(
+    problem: Universal, state: Any, oracle: Oracle, net: Network, attacks: Sequence[Attack], run: RunSpec
+) -> dict[str, Any]:
+    """Accuracies of the average model on the first test images, beside what the run has cost so far."""
+    model = problem.module(state.X.mean(0))
+    images, labels = problem.images.test_images[: run.curve_examples], problem.images.test_labels[: run.curve_examples]
+    costs = {name: value for name, value in net.ledger.row().items() if name not in ("nodes", "directed_edges")}
+    point: dict[str, Any] = {"round": costs.pop("rounds"), **costs, "train_loss": oracle.last_loss}
+    point["clean_acc"] = accuracy(model, images, labels)
+    names = [spec.name for spec in run.curve for _ in spec.eps]
+    for name, one in zip(names, attacks, strict=True):
+        outcome = evaluate(one, model, images, labels, seed=run.seed)
+        point[f"{name}@{one.eps:g}"] = outcome.robust_accuracy
+    return point
+
+
+def _finish(
+    folder: Path,
+    run: RunSpec,
+    problem: Universal,
+    trainer: Trainer,
+    state: Any,
+    curve: list[dict[str, Any]],
+    oracle: Oracle,
+    net: Network,
+    seconds: float,
+) -> None:
+    """Write a finished run's files, run.json last."""
+    card = problem.architecture.as_json()
+    tensors = {"X": state.X.cpu().contiguous()}
+    if trainer.has_dual:
+        tensors["Y"] = state.Y.cpu().contiguous()
+        y = state.Y.mean(0).cpu().view(problem.images.shape).contiguous()
+        files.write_bytes(folder / "perturbation.safetensors", safetensors.torch.save({"y": y}))
+    checkpoint = folder / "checkpoint.safetensors"
+    files.write_bytes(checkpoint, safetensors.torch.save(tensors, {"architecture": json.dumps(card)}))
+    files.write_text(folder / "curve.csv", _as_csv(curve))
+    images = problem.images
+    nodes = [accuracy(problem.module(x), images.test_images, images.test_labels) for x in state.X]
+    model = problem.module(state.X.mean(0))
+    files.write_json(
+        folder / "run.json",
+        {
+            "schema": SCHEMA,
+            "id": run.id,
+            "dataset": images.name,
+            "classes": list(images.classes),
+            "data_digest": images.digest,
+            "method": Path(run.trainer.partition(":")[0]).stem,
+            "seed": run.seed,
+            "settings": run.settings(),
+            "architecture": problem.architecture.name,
+            "architecture_card": card,
+            "parameters": state.X.shape[1],
+            "spectral_rate": net.spectral_rate,
+            "ledger": net.ledger.row(),
+            "clean": {
+                "mean_model": accuracy(model, images.test_images, images.test_labels),
+                "node_min": min(nodes),
+                "node_mean": sum(nodes) / len(nodes),
+                "node_max": max(nodes),
+                "n_examples": len(images.test_labels),
+                "validation": accuracy(model, images.validation_images, images.validation_labels),
+            },
+            "final_train_loss": oracle.last_loss,
+            "checkpoint_sha256": files.sha256(checkpoint),
+            **provenance.stamp(seconds),
+        },
+    )
+
+
+def _as_csv(rows: list[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _step_sizes(trainer: Trainer) -> str:
+    sizes = {name: value for name, value in trainer.settings().items() if name.startswith("eta")}
+    return ", ".join(f"{name} = {value:g}" for name, value in sizes.items())

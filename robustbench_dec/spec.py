@@ -1,0 +1,207 @@
+"""What a table asks for: a TOML file, validated; unknown keys are refused by name."""
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from robustbench_dec import files, shelf, topology
+from robustbench_dec.attack import Attack
+from robustbench_dec.errors import BadInput
+from robustbench_dec.problem import Problem
+from robustbench_dec.trainer import Trainer
+
+SCHEMA = 1
+"""Raised when a change of the code changes numbers: every id changes with it."""
+
+Number = Annotated[float, BeforeValidator(lambda value: shelf.number(value) if isinstance(value, str) else value)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NetworkSpec(_Strict):
+    """Who talks to whom: the settings of `topology.build`."""
+
+    graph: str = "ring"
+    nodes: int = 5
+    weights: str = "lazy"
+    pi: Number = 1 / 3
+    probability: Number = 0.5
+    seed: int = 0
+    matrix: Path | None = None
+
+    def build(self) -> Any:
+        """W (n, n)."""
+        return topology.build(
+            self.graph, self.nodes, self.weights, self.pi, probability=self.probability, seed=self.seed, matrix=self.matrix
+        )
+
+
+class AttackSpec(_Strict):
+    """One attack over a grid of radii; everything but `name` and `eps` is a setting of that attack."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+    eps: list[Number] = Field(min_length=1)
+
+    def build(self) -> list[Attack]:
+        """The attack at each radius."""
+        cls = shelf.find("attack", self.name, Attack)  # type: ignore[type-abstract]
+        return [shelf.make(cls, {"eps": eps, **(self.model_extra or {})}) for eps in self.eps]
+
+
+class BlockSpec(_Strict):
+    """One block of a table: one problem, several trainers, several attacks."""
+
+    title: str
+    problem: dict[str, Any]
+    rounds: int = Field(ge=1)
+    trainers: dict[str, dict[str, Any]]
+    attacks: list[AttackSpec]
+    curve: list[AttackSpec] = []
+
+
+class Profile(_Strict):
+    """What a quicker version of a table changes."""
+
+    seeds: list[int] | None = None
+    rounds: int | None = Field(default=None, ge=1)
+    n_examples: int | None = Field(default=None, ge=1)
+
+
+class TuneSpec(_Strict):
+    """Short runs on a grid, judged on the validation part: settings of a trainer, or `problem.NAME` of its problem."""
+
+    rounds: int = Field(ge=1)
+    grids: dict[str, dict[str, list[Any]]]
+    attacks: dict[str, list[AttackSpec]]
+
+
+class Spec(_Strict):
+    """A whole table."""
+
+    title: str
+    caption: str = ""
+    seeds: list[int] = Field(default=[0], min_length=1)
+    n_examples: int | None = Field(default=None, ge=1)
+    curve_points: int = Field(default=12, ge=1)
+    curve_examples: int = Field(default=1000, ge=1)
+    network: NetworkSpec = NetworkSpec()
+    blocks: list[BlockSpec] = Field(min_length=1)
+    profiles: dict[str, Profile] = {}
+    tune: TuneSpec | None = None
+    paper: dict[str, dict[str, dict[str, float]]] = {}
+
+    def with_profile(self, name: str) -> "Spec":
+        """This table with the changes of a profile."""
+        if name not in self.profiles:
+            raise BadInput(f"no profile '{name}'; there are: {', '.join(self.profiles) or 'none'}")
+        profile = self.profiles[name]
+        blocks = self.blocks
+        if profile.rounds is not None:
+            blocks = [block.model_copy(update={"rounds": profile.rounds}) for block in blocks]
+        return self.model_copy(
+            update={
+                "seeds": profile.seeds or self.seeds,
+                "n_examples": profile.n_examples or self.n_examples,
+                "blocks": blocks,
+            }
+        )
+
+    def runs(self) -> Iterator[tuple[BlockSpec, "RunSpec"]]:
+        """Every run of the table, seed by seed, so that an interrupted table has whole seeds."""
+        for seed in self.seeds:
+            for block in self.blocks:
+                for name in block.trainers:
+                    yield block, self.run(block, name, seed)
+
+    def run(self, block: BlockSpec, trainer: str, seed: int, **changes: Any) -> "RunSpec":
+        """One run of a block; `changes` replace its fields."""
+        fields = {
+            "problem": block.problem,
+            "network": self.network,
+            "trainer": trainer,
+            "trainer_settings": block.trainers[trainer],
+            "rounds": block.rounds,
+            "seed": seed,
+            "curve": block.curve,
+            "curve_points": self.curve_points,
+            "curve_examples": self.curve_examples,
+        }
+        return RunSpec(**(fields | changes))
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One training run, and its id: a digest of all that decides its numbers."""
+
+    problem: dict[str, Any]
+    network: NetworkSpec
+    trainer: str
+    trainer_settings: dict[str, Any]
+    rounds: int
+    seed: int
+    curve: list[AttackSpec]
+    curve_points: int
+    curve_examples: int
+
+    def build_problem(self) -> Problem:
+        """The problem, with every setting checked."""
+        settings = dict(self.problem)
+        cls = shelf.find("problem", str(settings.pop("name", "universal")), Problem)  # type: ignore[type-abstract]
+        return shelf.make(cls, settings)
+
+    def build_trainer(self) -> Trainer:
+        """The trainer, with every setting checked."""
+        return shelf.make(shelf.find("trainer", self.trainer, Trainer), self.trainer_settings)  # type: ignore[type-abstract]
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting, resolved: what run.json tells and what the id is a digest of."""
+        trainer = self.build_trainer()
+        problem = self.build_problem()
+        problem_settings = {"name": self.problem.get("name", "universal"), **problem.settings()}
+        if not trainer.has_dual:  # f(., 0) does not depend on the feasible set of y
+            for name in problem.dual_settings:
+                problem_settings.pop(name, None)
+        return {
+            "problem": problem_settings,
+            "network": self.network.model_dump(mode="json", exclude_none=True),
+            "trainer": {"name": self.trainer, **trainer.settings()},
+            "rounds": self.rounds,
+            "seed": self.seed,
+            "curve": {
+                "attacks": [attack.model_dump(mode="json") for attack in self.curve],
+                "points": self.curve_points,
+                "examples": self.curve_examples,
+            },
+        }
+
+    @property
+    def id(self) -> str:
+        """Readable, and different for different numbers."""
+        data_set = self.problem.get("dataset", self.problem.get("name", "universal"))
+        name = Path(self.trainer.partition(":")[0]).stem
+        return f"{data_set}-{name}-s{self.seed}-{files.digest([SCHEMA, self.settings()])[:10]}"
+
+
+def read(path: Path) -> Spec:
+    """A specification from a TOML file."""
+    try:
+        with path.open("rb") as handle:
+            content = tomllib.load(handle)
+    except FileNotFoundError as error:
+        raise BadInput(f"no specification {path}; the ones that come with the suite are in tables/") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{path} is not valid TOML: {error}") from error
+    try:
+        return Spec.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BadInput(f"{path}: '{where}': {first['msg'].lower()}; see tables/table2.toml for a complete example") from error

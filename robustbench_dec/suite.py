@@ -1,0 +1,141 @@
+"""A whole table: train what is missing, attack what is missing, gather, render. Files that exist are work that is done."""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+import safetensors.torch
+from tqdm.auto import tqdm
+
+from robustbench_dec import files, leaderboard, plots, run, spec, table
+from robustbench_dec.errors import BadInput, Diverged
+from robustbench_dec.problems.universal import Universal
+
+
+def make(specification: spec.Spec, results: Path, *, device: str = "cpu", progress: bool = True) -> list[Path]:
+    """Every run of the table with all its cells; the run folders, in the table's order."""
+    everything = list(specification.runs())
+    problems: dict[str, Universal] = {}  # one copy of each data set in memory
+    folders = []
+    for block, one in tqdm(everything, desc=specification.title, unit="run", disable=None if progress else True):
+        problem = problems.setdefault(str(one.problem), cast(Universal, one.build_problem()))
+        attacks = [(attack.name, at) for attack in block.attacks for at in attack.build()]
+        folder = run.train(one, results, device=device, progress=progress)
+        if run.missing_cells(folder, attacks, problem, specification.n_examples):
+            if not (folder / "checkpoint.safetensors").is_file():  # a fresh clone has numbers but no checkpoints
+                folder = run.train(one, results, device=device, progress=progress, again=True)
+            run.attack(
+                folder, attacks, problem=problem, n_examples=specification.n_examples, device=device, progress=progress
+            )
+        folders.append(folder)
+    return folders
+
+
+def report(specification: spec.Spec, stem: str, results: Path, tables: Path) -> list[Path]:
+    """The leaderboard of all runs, and this table's files, from the cells on disk."""
+    runs = {one.id: block for block, one in specification.runs()}
+    known = _tables(tables) | {stem: set(runs)}
+    everything = leaderboard.gather(results, known)
+    leaderboard.write(everything, results / "leaderboard.csv")
+    rows = everything[everything["run_id"].isin(list(runs))]
+    rows = rows[rows["n_examples"] == rows["n_examples"].max()] if specification.n_examples is None else rows
+    blocks = [_block(block) for block in specification.blocks]
+    written = table.render(rows, blocks, tables / stem, specification.caption, specification.paper or None)
+    folders = [results / "runs" / name for name in runs if (results / "runs" / name / "run.json").is_file()]
+    if not folders:
+        raise BadInput(f"no finished run of this table is in {results}; make the table first")
+    written += plots.curves(pd.concat([_curve(folder) for folder in folders]), tables / stem)
+    trained, uaps = _pictures(folders, specification)
+    written += plots.perturbations(trained, uaps, tables / stem)
+    return [results / "leaderboard.csv", *written]
+
+
+def tune(specification: spec.Spec, stem: str, results: Path, tables: Path, *, device: str, progress: bool = True) -> Path:
+    """Short runs over the grids of [tune], judged on the validation part only; a CSV with one row per grid point."""
+    if specification.tune is None:
+        raise BadInput("this specification has no [tune] part; see tables/table2.toml for one")
+    rows = []
+    for block in specification.blocks:
+        attacks = [(a.name, at) for a in specification.tune.attacks.get(block.title, []) for at in a.build()]
+        for name, grid in specification.tune.grids.get(block.title, {}).items():
+            rows += _tune_one(specification, block, name, grid, attacks, results, device, progress)
+    path = tables / f"{stem}-tune.csv"
+    files.write_text(path, pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
+    return path
+
+
+def _tune_one(
+    specification: spec.Spec,
+    block: spec.BlockSpec,
+    name: str,
+    grid: Mapping[str, list[Any]],
+    attacks: list[tuple[str, Any]],
+    results: Path,
+    device: str,
+    progress: bool,
+) -> list[dict[str, Any]]:
+    assert specification.tune is not None
+    rows = []
+    points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    for point in tqdm(points, desc=f"tune {block.title} {name}", disable=None if progress else True):
+        problem = block.problem | {key[8:]: value for key, value in point.items() if key.startswith("problem.")}
+        trainer = block.trainers[name] | {key: value for key, value in point.items() if not key.startswith("problem.")}
+        one = specification.run(
+            block, name, specification.seeds[0],
+            problem=problem, trainer_settings=trainer, rounds=specification.tune.rounds, curve=[], curve_points=1,
+        )  # fmt: skip
+        row: dict[str, Any] = {"dataset": problem["dataset"], "method": name, "rounds": one.rounds, **point}
+        try:
+            folder = run.train(one, results, device=device, progress=progress)
+            row |= {"diverged": False, "validation_clean": files.read_json(folder / "run.json")["clean"]["validation"]}
+            built = cast(Universal, one.build_problem())
+            for cell in run.attack(folder, attacks, problem=built, part="validation", device=device, progress=progress):
+                row[f"{cell['attack']}@{cell['eps']:g}"] = cell["robust_acc"]
+        except Diverged:
+            row |= {"diverged": True}
+        rows.append(row)
+    return rows
+
+
+def _tables(folder: Path) -> dict[str, set[str]]:
+    """Which runs each specification beside this one asks for, itself and its profiles."""
+    found = {}
+    for path in sorted(folder.glob("*.toml")):
+        specification = spec.read(path)
+        found[path.stem] = {one.id for _, one in specification.runs()}
+        for profile in specification.profiles:
+            found[f"{path.stem}-{profile}"] = {one.id for _, one in specification.with_profile(profile).runs()}
+    return found
+
+
+def _block(block: spec.BlockSpec) -> table.Block:
+    columns = tuple((attack.name, eps) for attack in block.attacks for eps in attack.eps)
+    return table.Block(block.title, str(block.problem["dataset"]), tuple(block.trainers), columns)
+
+
+def _curve(folder: Path) -> pd.DataFrame:
+    record = files.read_json(folder / "run.json")
+    added = {name: record[name] for name in ("dataset", "method", "seed")}
+    ledger = {name: record["ledger"][name] for name in ("nodes", "directed_edges")}
+    return pd.read_csv(folder / "curve.csv").assign(**added, **ledger)
+
+
+def _pictures(folders: list[Path], specification: spec.Spec) -> tuple[list[Any], list[Any]]:
+    """The trained y of every method that has one, and the UAPs against every method, of the first seed."""
+    trained, uaps = [], []
+    for folder in folders:
+        record = files.read_json(folder / "run.json")
+        if record["seed"] != specification.seeds[0]:
+            continue
+        title = f"{record['dataset']}, {record['method']}"
+        if (folder / "perturbation.safetensors").is_file():
+            y = safetensors.torch.load_file(folder / "perturbation.safetensors")["y"]
+            trained.append((title, y, record["settings"]["problem"]["eps"]))
+        for path in sorted((folder / "attacks").glob("*.json")):
+            cell = files.read_json(path)
+            if cell["perturbation_file"] is not None and cell["checkpoint_sha256"] == record["checkpoint_sha256"]:
+                y = safetensors.torch.load_file(path.with_name(cell["perturbation_file"]))["y"]
+                uaps.append((title, y, cell["eps"]))
+    return trained, uaps

@@ -1,0 +1,50 @@
+"""Trainer: init and step over a frozen state. Subclasses are frozen dataclasses whose fields are the settings."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from robustbench_dec.errors import BadInput
+from robustbench_dec.network import Network
+from robustbench_dec.oracle import Oracle
+
+
+@dataclass(frozen=True)
+class Trainer(ABC):
+    """One algorithm. It gets gradients from the oracle only and talks through the network only."""
+
+    title: ClassVar[str]
+    """The method's name in tables."""
+
+    has_dual: ClassVar[bool] = True
+    """Whether the method trains y; if not, it minimises f(., 0)."""
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @abstractmethod
+    def init(self, oracle: Oracle, net: Network) -> Any:
+        """The state before the first round: a NamedTuple of tensors with one row per node; X and, with a dual, Y in it."""
+
+    @abstractmethod
+    def step(self, state: Any, oracle: Oracle, net: Network) -> Any:
+        """One communication round; never writes into `state`."""
+
+
+def require(condition: bool, sentence: str) -> None:
+    """Refuse a setting with one sentence."""
+    if not condition:
+        raise BadInput(sentence)
+
+
+def first_correction(how: str, net: Network, *gradients: Tensor) -> tuple[Tensor, ...]:
+    """C0 for each block's first gradients G, averaging to zero over the nodes:
+
+    lemma: mean(G) - G (Lemma A.3; one exact mean for all blocks),  gossip: W G - G (one exchange for all blocks).
+    """
+    means = net.mean(*gradients) if how == "lemma" else net.mix(*gradients)
+    means = means if isinstance(means, tuple) else (means,)
+    return tuple(mean - G for mean, G in zip(means, gradients, strict=True))

@@ -1,0 +1,69 @@
+"""Dec-FedTrack: decentralized minimax with K local steps and gradient tracking (Algorithm 1; arXiv 2405.00965).
+
+    X <- X - eta_c (Gx + C),   Y <- P(Y + eta_d (Gy + D))        K times, both gradients at the same point and batch
+    Z = (X0 - X) / (K eta_c),  R = (Y - Y0) / (K eta_d)
+    C <- C - Z + WZ,           D <- D - R + WR
+    X <- W (X0 - K eta_x Z),   Y <- W (Y0 + K eta_y R)           eta_x = eta_s eta_c,  eta_y = eta_r eta_d
+
+P projects every local step, because projecting only after mixing is biased for K > 1. With 0 <= eta_r <= 1 the last
+line is a convex combination of feasible points, so Y stays feasible without another projection.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+from torch import Tensor
+
+from robustbench_dec.network import Network
+from robustbench_dec.oracle import Oracle
+from robustbench_dec.trainer import Trainer, first_correction, require
+
+
+class State(NamedTuple):
+    """Iterates and corrections, one row per node."""
+
+    X: Tensor
+    Y: Tensor
+    C: Tensor
+    D: Tensor
+
+
+@dataclass(frozen=True)
+class DecFedTrack(Trainer):
+    """Settings in the paper's letters; `correction` says how C0 and D0 are made (Lemma A.3, one gossip, or zero)."""
+
+    title: ClassVar[str] = "Dec-FedTrack"
+
+    eta_c: float
+    eta_d: float
+    eta_s: float = 1.0
+    eta_r: float = 1.0
+    K: int = 5
+    batch: int = 128
+    correction: Literal["lemma", "gossip", "zero"] = "lemma"
+
+    def __post_init__(self) -> None:
+        require(self.K >= 1, f"K must be at least 1 local step, not {self.K}")
+        require(self.eta_c > 0, f"eta_c must be a positive step size, not {self.eta_c}")
+        require(self.eta_d > 0, f"eta_d must be a positive step size, not {self.eta_d}")
+        require(self.eta_s > 0, f"eta_s must be positive, not {self.eta_s}")
+        require(0 <= self.eta_r <= 1, f"eta_r must be between 0 and 1, so that y stays feasible, not {self.eta_r}")
+
+    def init(self, oracle: Oracle, net: Network) -> State:
+        X, Y = oracle.start()
+        if self.correction == "zero":
+            return State(X, Y, X - X, Y - Y)
+        Gx, Gy = oracle.grad(X, Y, oracle.draw(self.batch))
+        C, D = first_correction(self.correction, net, Gx, Gy)
+        return State(X, Y, C, D)
+
+    def step(self, state: State, oracle: Oracle, net: Network) -> State:
+        X0, Y0, C, D = state
+        X, Y = X0, Y0
+        for _ in range(self.K):
+            Gx, Gy = oracle.grad(X, Y, oracle.draw(self.batch))
+            X, Y = X - self.eta_c * (Gx + C), oracle.project(Y + self.eta_d * (Gy + D))
+        K, eta_x, eta_y = self.K, self.eta_s * self.eta_c, self.eta_r * self.eta_d
+        Z, R = (X0 - X) / (K * self.eta_c), (Y - Y0) / (K * self.eta_d)
+        WZ, WR, X, Y = net.mix(Z, R, X0 - K * eta_x * Z, Y0 + K * eta_y * R)
+        return State(X, Y, C - Z + WZ, D - R + WR)
