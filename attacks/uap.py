@@ -3,8 +3,8 @@
     y <- P_eps(y + alpha d(g)),   g = grad_y mean_j min(cross_entropy(h(a_j + y), b_j), beta)     per minibatch
 
 d(g) is g itself (`gradient`, as the paper prints it), its sign, or Adam's direction. y is fitted on training images,
-where the worst of `restarts` starts is chosen too (the first start is y = 0, the others are random); at test time a + y is
-clipped to [0, 1], and so it is here if `clamp`.
+where the worst of `restarts` starts is chosen too (the first start is y = 0, the others are random); at test time
+a + y is clipped to [0, 1], and so it is here if `clamp`.
 """
 
 from dataclasses import dataclass

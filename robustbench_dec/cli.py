@@ -38,7 +38,9 @@ def fetch_data(
     """Fetch data sets and verify every byte; files that are there and whole are left alone."""
     for name in names:
         paths = data.fetch(name, folder=folder, mirror=mirror)
-        typer.echo(f"{name}: " + (f"{len(paths)} files verified in {paths[0].parent}" if paths else "bundled, verified"))
+        typer.echo(
+            f"{name}: " + (f"{len(paths)} files verified in {paths[0].parent}" if paths else "bundled, verified")
+        )
 
 
 @app.command("list")
@@ -73,7 +75,7 @@ def train(
     problem: dict[str, Any] = {"dataset": dataset, "eps": shelf.number(eps), "clamp": clamp, "split": split}
     if classes:
         problem["classes"] = classes.split(",")
-    given = parse_settings(settings)
+    given: dict[str, Any] = dict(parse_settings(settings))
     defaults = {"eta_c": 0.1, "eta_d": 1.0, "batch": 128 if dataset != "digits" else 32}
     accepted = shelf.find("trainer", trainer, Trainer).__dataclass_fields__  # type: ignore[type-abstract]
     given = {name: value for name, value in defaults.items() if name in accepted} | given
@@ -82,7 +84,9 @@ def train(
     folder = run.train(one, results, device=checked(device))
     record = run.files.read_json(folder / "run.json")
     clean, ledger = record["clean"], record["ledger"]
-    typer.echo(f"{folder}: clean accuracy {clean['mean_model']:.2%} (nodes {clean['node_min']:.2%} to {clean['node_max']:.2%})")
+    typer.echo(
+        f"{folder}: clean accuracy {clean['mean_model']:.2%} (nodes {clean['node_min']:.2%} to {clean['node_max']:.2%})"
+    )
     typer.echo(
         f"cost: {ledger['sfo']:,} SFO calls per node, {ledger['rounds']:,} rounds, {ledger['exchanges']:,} exchanges, "
         f"{ledger['bytes_per_edge'] / 1e6:,.1f} MB per directed edge; spectral rate p = {record['spectral_rate']:.4f}"
@@ -109,7 +113,9 @@ def attack(
     problem = shelf.make(Universal, problem_settings)
     for cell in run.attack(folder, attacks, problem=problem, n_examples=n_examples, device=checked(device)):
         flags = f"  flags: {', '.join(cell['flags'])}" if cell["flags"] else ""
-        typer.echo(f"{attack} eps={cell['eps']:g}: {cell['clean_acc']:.2%} clean, {cell['robust_acc']:.2%} robust{flags}")
+        typer.echo(
+            f"{attack} eps={cell['eps']:g}: {cell['clean_acc']:.2%} clean, {cell['robust_acc']:.2%} robust{flags}"
+        )
 
 
 @app.command()
@@ -151,7 +157,9 @@ def tune(
     device: Device = "cpu",
 ) -> None:
     """Try the step sizes of a specification's [tune] part in short runs, judged on held-out validation images."""
-    path = suite.tune(spec.read(specification), specification.stem, results, tables or specification.parent, device=checked(device))
+    path = suite.tune(
+        spec.read(specification), specification.stem, results, tables or specification.parent, device=checked(device)
+    )
     typer.echo(f"wrote {path}")
 
 

@@ -53,7 +53,9 @@ def produce(path: Path, writer: Callable[[Path], None]) -> None:
             raise
     except OSError as error:
         reason = error.strerror or str(error)
-        raise BadInput(f"cannot write {path} ({reason}); free space or choose a folder that you may write to") from error
+        raise BadInput(
+            f"cannot write {path} ({reason}); free space or choose a folder that you may write to"
+        ) from error
 
 
 def sha256(path: Path) -> str:

@@ -22,6 +22,7 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "schema_version": "int64",
         "table": "str",
         "run_id": "str",
+        "cell": "str",
         "dataset": "str",
         "n_classes": "int64",
         "architecture": "str",
@@ -67,7 +68,7 @@ NO_TABLES: Mapping[str, Collection[str]] = MappingProxyType({})
 
 
 def gather(results: Path, tables: Mapping[str, Collection[str]] = NO_TABLES) -> pd.DataFrame:
-    """One row for each results/runs/<id>/attacks/*.json, with what its run.json knows about the model, in fixed order.
+    """One row for each test cell, results/runs/<id>/attacks/*.json, with what its run.json knows, in fixed order.
 
     `tables` maps the stem of a specification to the run ids it asks for. A run that several tables share has their
     stems joined by ";", a run in none has "".
@@ -80,9 +81,12 @@ def gather(results: Path, tables: Mapping[str, Collection[str]] = NO_TABLES) -> 
         if not (home / "run.json").is_file():
             raise BadInput(f"{path} belongs to a run, but {home / 'run.json'} is missing; restore it or delete {home}")
         run, cell = files.read_json(home / "run.json"), files.read_json(path)
+        # Validation accuracies choose settings and rank nobody; a cell of an earlier checkpoint awaits a new one.
+        if cell.get("part", "test") != "test" or cell.get("checkpoint_sha256") != run.get("checkpoint_sha256"):
+            continue
         stems = sorted(stem for stem, run_ids in tables.items() if home.name in run_ids)
         try:
-            rows.append(_row(run, cell) | {"table": ";".join(stems)})
+            rows.append(_row(run, cell) | {"table": ";".join(stems), "cell": path.stem})
         except KeyError as error:
             raise BadInput(f"{path} or its run.json lacks {error}; delete it to have it made again") from error
     frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict(COLUMNS))

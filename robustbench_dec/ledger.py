@@ -9,9 +9,9 @@ class Ledger:
 
     SFO calls, two conventions. Paired: one call is one sample's gradient pair (grad_x, grad_y) at one point, or its
     grad_x alone where a method has no y; `sfo`. Split: x- and y-gradients are counted apart; `sfo_x`, `sfo_y`.
-    Communication: `rounds` are steps of the trainer; `exchanges` are synchronous swaps with all neighbours (one per mix,
-    K per fastmix); `messages` are all directed messages of all nodes; `bytes_per_edge` is the payload over one directed
-    edge; `all_reduces` are exact global means, which no gossip provides and which are therefore counted apart.
+    Communication: `rounds` are steps of the trainer; `exchanges` are synchronous swaps with all neighbours (one per
+    mix, K per fastmix); `messages` are all directed messages of all nodes; `bytes_per_edge` is the payload over one
+    directed edge; `all_reduces` are exact global means, which no gossip provides and which are counted apart.
     """
 
     nodes: int

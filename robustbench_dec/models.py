@@ -1,4 +1,4 @@
-"""The networks: images in [0, 1] in, logits out; the normalisation is the first layer, so that attacks see raw pixels."""
+"""The networks: images in [0, 1] in, logits out; the normalisation is the first layer, so attacks see raw pixels."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

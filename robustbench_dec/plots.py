@@ -78,6 +78,7 @@ def curves(runs: pd.DataFrame, stem: Path) -> list[Path]:
     """
     if runs.empty:
         raise BadInput("curves need at least one run with a curve.csv, but none came; train first")
+    runs = runs.reset_index(drop=True)  # row numbers repeat where curves were put one below the other
     runs = runs.assign(megabytes=runs["bytes_per_edge"] * runs["directed_edges"] / 1e6)
     datasets = _in_order(runs["dataset"], DATASETS)
     methods = _in_order(runs["method"], METHODS)
@@ -110,12 +111,11 @@ def curves(runs: pd.DataFrame, stem: Path) -> list[Path]:
 def perturbations(trained: Sequence[Picture], uaps: Sequence[Picture], stem: Path) -> list[Path]:
     """Pictures of perturbations: <stem>-perturbations.png.
 
-    The trained y come first, then a row for each stretch of equal titles in `uaps` ("MNIST, K-GT"), with a column
-    for each radius. One channel is shown from -delta (blue) to delta (red), three as the colour (y / delta + 1) / 2.
+    The trained y come first, then a row for each stretch of equal titles in `uaps` ("mnist, k_gt"), with its radii from
+    small to large. One channel is shown from -delta (blue) to delta (red), three as the colour (y / delta + 1) / 2.
     """
-    groups = [
-        (f"UAP, {title}", list(group)) for title, group in itertools.groupby(uaps, key=lambda picture: picture[0])
-    ]
+    stretches = itertools.groupby(uaps, key=lambda picture: picture[0])
+    groups = [(f"UAP, {title}", sorted(group, key=lambda picture: picture[2])) for title, group in stretches]
     width = max([3, *(len(group) for _, group in groups)])
     rows = [("Trained y", list(trained[start : start + width])) for start in range(0, len(trained), width)]
     if not rows + groups:
@@ -201,4 +201,6 @@ def _in_order(names: "pd.Series[str]", known: dict[str, str]) -> list[str]:
 
 
 def _lines(title: str) -> str:
-    return title.replace(", ", "\n")
+    """The parts of a title one below the other, data sets and methods by their printed names."""
+    names = DATASETS | METHODS
+    return "\n".join(names.get(part, part) for part in title.split(", "))

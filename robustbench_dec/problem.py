@@ -18,8 +18,6 @@ Batch = tuple[Tensor, ...]
 class Problem(ABC):
     """A loss, a feasible set for y, and who holds which samples. Subclasses are frozen dataclasses of settings."""
 
-    dtype: torch.dtype
-
     dual_settings: ClassVar[tuple[str, ...]] = ()
     """Settings that only describe y's feasible set, and so mean nothing to a method without y."""
 

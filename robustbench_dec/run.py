@@ -1,11 +1,11 @@
 """Train one run and attack it, writing one folder:
 
-    results/runs/<id>/checkpoint.safetensors   X (n, d), Y (n, q) if there is one, and the network's card
-                      perturbation.safetensors the mean trained y as an image
-                      curve.csv                accuracy and costs over the rounds
-                      run.json                 settings, ledger, accuracies; written last: a run that has it is done
-                      attacks/*.json           one cell per attack and radius
-                      resume.safetensors       where an unfinished run stands; gone when it is done
+results/runs/<id>/checkpoint.safetensors   X (n, d), Y (n, q) if there is one, and the network's card
+                  perturbation.safetensors the mean trained y as an image
+                  curve.csv                accuracy and costs over the rounds
+                  run.json                 settings, ledger, accuracies; written last: a run that has it is done
+                  attacks/*.json           one cell per attack and radius
+                  resume.safetensors       where an unfinished run stands; gone when it is done
 """
 
 import base64
@@ -21,9 +21,8 @@ from typing import Any
 
 import numpy as np
 import safetensors.torch
-import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
+from torch import nn
 from tqdm.auto import tqdm
 
 from robustbench_dec import files, provenance
@@ -56,7 +55,9 @@ def train(
     began = time.perf_counter()
     problem, trainer = run.build_problem(), run.build_trainer()
     if not isinstance(problem, Universal):
-        raise BadInput(f"runs with checkpoints are for networks (problem 'universal'), not for {type(problem).__name__}")
+        raise BadInput(
+            f"runs with checkpoints are for networks (problem 'universal'), not for {type(problem).__name__}"
+        )
     net = Network(run.network.build())
     oracle = Oracle(problem, net.nodes, run.seed, net.ledger, device)
     journal = Journal(folder / "resume.safetensors", run, trainer)
@@ -96,7 +97,7 @@ def train(
 
 @dataclass(frozen=True)
 class Journal:
-    """Where an unfinished run stands, in one file that is replaced in one step: tensors of the state, counters, curve."""
+    """Where an unfinished run stands: the tensors of its state, counters and curve, in one file replaced in one step."""
 
     path: Path
     run: RunSpec
@@ -137,7 +138,9 @@ def mean_model(folder: Path, device: str = "cpu") -> nn.Module:
     if not path.is_file():
         raise BadInput(f"{path} is missing; train the run again to attack it")
     if files.sha256(path) != record["checkpoint_sha256"]:
-        raise BadInput(f"{path} has not the sha256 that run.json tells; it is damaged or was changed, so train it again")
+        raise BadInput(
+            f"{path} has not the sha256 that run.json tells; it is damaged or was changed, so train it again"
+        )
     return load_checkpoint(path, device)
 
 
@@ -161,11 +164,18 @@ Attacks = Sequence[tuple[str, Attack]]
 """Attacks with the names by which they were asked for."""
 
 
-def missing_cells(folder: Path, attacks: Attacks, problem: Universal, n_examples: int | None, part: str = "test") -> bool:
-    """Whether any of these cells has still to be computed for the run's checkpoint."""
-    record = files.read_json(folder / "run.json")
-    count = len(getattr(problem.images, f"{part}_labels")[:n_examples])
-    return any(_known_cell(folder, record, _stem(name, one, count, record["seed"], part)) is None for name, one in attacks)
+def cell_path(folder: Path, name: str, attack: Attack, n_examples: int | None, seed: int, part: str = "test") -> Path:
+    """A cell's file: readable, with a digest of all that decides its number but the checkpoint."""
+    key = [SCHEMA, name, attack.settings(), n_examples, seed, part]
+    return folder / "attacks" / f"{Path(name.partition(':')[0]).stem}-{attack.eps:g}-{files.digest(key)[:8]}.json"
+
+
+def known_cell(path: Path, checkpoint_sha256: str) -> dict[str, Any] | None:
+    """The cell, if it is there and is about this checkpoint."""
+    if not path.is_file():
+        return None
+    cell: dict[str, Any] = files.read_json(path)
+    return cell if cell["checkpoint_sha256"] == checkpoint_sha256 else None
 
 
 def attack(
@@ -186,9 +196,8 @@ def attack(
     model: nn.Module | None = None
     cells = []
     for name, one in tqdm(attacks, desc=f"attacks on {folder.name}", unit="cell", disable=None if progress else True):
-        stem = _stem(name, one, len(images), seed, part)
-        path = folder / "attacks" / f"{stem}.json"
-        known = _known_cell(folder, record, stem)
+        path = cell_path(folder, name, one, n_examples, seed, part)
+        known = known_cell(path, record["checkpoint_sha256"])
         if known is not None:
             cells.append(known)
             continue
@@ -196,11 +205,11 @@ def attack(
         began = time.perf_counter()
         training = (problem.images.train_images, problem.images.train_labels)
         outcome = evaluate(
-            one, model, images, labels, train=training, seed=seed, progress=f"{stem}" if progress else None
+            one, model, images, labels, train=training, seed=seed, progress=path.stem if progress else None
         )
         perturbation_file = None
         if outcome.perturbation is not None:
-            perturbation_file = f"{stem}.safetensors"
+            perturbation_file = f"{path.stem}.safetensors"
             data = safetensors.torch.save({"y": outcome.perturbation.float().contiguous()})
             files.write_bytes(path.with_name(perturbation_file), data)
         cell = {
@@ -231,21 +240,6 @@ def attack(
         files.write_json(path, cell)
         cells.append(cell)
     return cells
-
-
-def _stem(name: str, attack: Attack, n_examples: int, seed: int, part: str) -> str:
-    """A cell's file name: readable, with a digest of all that decides its number but the checkpoint."""
-    key = [SCHEMA, name, attack.settings(), n_examples, seed, part]
-    return f"{Path(name.partition(':')[0]).stem}-{attack.eps:g}-{files.digest(key)[:8]}"
-
-
-def _known_cell(folder: Path, record: dict[str, Any], stem: str) -> dict[str, Any] | None:
-    """The cell, if it is there and is about the run's present checkpoint."""
-    path = folder / "attacks" / f"{stem}.json"
-    if not path.is_file():
-        return None
-    cell: dict[str, Any] = files.read_json(path)
-    return cell if cell["checkpoint_sha256"] == record["checkpoint_sha256"] else None
 
 
 def _checkpoint_fits(folder: Path) -> bool:

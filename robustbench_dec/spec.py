@@ -38,7 +38,13 @@ class NetworkSpec(_Strict):
     def build(self) -> Any:
         """W (n, n)."""
         return topology.build(
-            self.graph, self.nodes, self.weights, self.pi, probability=self.probability, seed=self.seed, matrix=self.matrix
+            self.graph,
+            self.nodes,
+            self.weights,
+            self.pi,
+            probability=self.probability,
+            seed=self.seed,
+            matrix=self.matrix,
         )
 
 
@@ -79,7 +85,7 @@ class TuneSpec(_Strict):
     """Short runs on a grid, judged on the validation part: settings of a trainer, or `problem.NAME` of its problem."""
 
     rounds: int = Field(ge=1)
-    grids: dict[str, dict[str, list[Any]]]
+    grids: dict[str, dict[str, dict[str, list[Any]]]]
     attacks: dict[str, list[AttackSpec]]
 
 
@@ -123,7 +129,7 @@ class Spec(_Strict):
 
     def run(self, block: BlockSpec, trainer: str, seed: int, **changes: Any) -> "RunSpec":
         """One run of a block; `changes` replace its fields."""
-        fields = {
+        fields: dict[str, Any] = {
             "problem": block.problem,
             "network": self.network,
             "trainer": trainer,
@@ -204,4 +210,6 @@ def read(path: Path) -> Spec:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise BadInput(f"{path}: '{where}': {first['msg'].lower()}; see tables/table2.toml for a complete example") from error
+        raise BadInput(
+            f"{path}: '{where}': {first['msg'].lower()}; see tables/table2.toml for a complete example"
+        ) from error

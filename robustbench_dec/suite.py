@@ -1,4 +1,4 @@
-"""A whole table: train what is missing, attack what is missing, gather, render. Files that exist are work that is done."""
+"""A whole table: train and attack what is missing, gather, render. Files that exist are work that is done."""
 
 import itertools
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ import safetensors.torch
 from tqdm.auto import tqdm
 
 from robustbench_dec import files, leaderboard, plots, run, spec, table
+from robustbench_dec.attack import Attack
 from robustbench_dec.errors import BadInput, Diverged
 from robustbench_dec.problems.universal import Universal
 
@@ -21,9 +22,9 @@ def make(specification: spec.Spec, results: Path, *, device: str = "cpu", progre
     folders = []
     for block, one in tqdm(everything, desc=specification.title, unit="run", disable=None if progress else True):
         problem = problems.setdefault(str(one.problem), cast(Universal, one.build_problem()))
-        attacks = [(attack.name, at) for attack in block.attacks for at in attack.build()]
+        attacks = _attacks(block)
         folder = run.train(one, results, device=device, progress=progress)
-        if run.missing_cells(folder, attacks, problem, specification.n_examples):
+        if any(cell is None for _, cell in _cells(folder, specification, block)):
             if not (folder / "checkpoint.safetensors").is_file():  # a fresh clone has numbers but no checkpoints
                 folder = run.train(one, results, device=device, progress=progress, again=True)
             run.attack(
@@ -35,24 +36,28 @@ def make(specification: spec.Spec, results: Path, *, device: str = "cpu", progre
 
 def report(specification: spec.Spec, stem: str, results: Path, tables: Path) -> list[Path]:
     """The leaderboard of all runs, and this table's files, from the cells on disk."""
-    runs = {one.id: block for block, one in specification.runs()}
-    known = _tables(tables) | {stem: set(runs)}
-    everything = leaderboard.gather(results, known)
+    runs = {results / "runs" / one.id: block for block, one in specification.runs()}
+    runs = {folder: block for folder, block in runs.items() if (folder / "run.json").is_file()}
+    if not runs:
+        raise BadInput(f"no finished run of this table is in {results}; make the table first")
+    everything = leaderboard.gather(results, _tables(tables) | {stem: {folder.name for folder in runs}})
     leaderboard.write(everything, results / "leaderboard.csv")
-    rows = everything[everything["run_id"].isin(list(runs))]
-    rows = rows[rows["n_examples"] == rows["n_examples"].max()] if specification.n_examples is None else rows
+    wanted = [
+        (folder.name, path.stem) for folder, block in runs.items() for path, _ in _cells(folder, specification, block)
+    ]
+    rows = everything[pd.MultiIndex.from_frame(everything[["run_id", "cell"]]).isin(wanted)]
     blocks = [_block(block) for block in specification.blocks]
     written = table.render(rows, blocks, tables / stem, specification.caption, specification.paper or None)
-    folders = [results / "runs" / name for name in runs if (results / "runs" / name / "run.json").is_file()]
-    if not folders:
-        raise BadInput(f"no finished run of this table is in {results}; make the table first")
+    folders = list(runs)
     written += plots.curves(pd.concat([_curve(folder) for folder in folders]), tables / stem)
-    trained, uaps = _pictures(folders, specification)
+    trained, uaps = _pictures(runs, specification)
     written += plots.perturbations(trained, uaps, tables / stem)
     return [results / "leaderboard.csv", *written]
 
 
-def tune(specification: spec.Spec, stem: str, results: Path, tables: Path, *, device: str, progress: bool = True) -> Path:
+def tune(
+    specification: spec.Spec, stem: str, results: Path, tables: Path, *, device: str, progress: bool = True
+) -> Path:
     """Short runs over the grids of [tune], judged on the validation part only; a CSV with one row per grid point."""
     if specification.tune is None:
         raise BadInput("this specification has no [tune] part; see tables/table2.toml for one")
@@ -110,6 +115,19 @@ def _tables(folder: Path) -> dict[str, set[str]]:
     return found
 
 
+def _attacks(block: spec.BlockSpec) -> list[tuple[str, Attack]]:
+    return [(attack.name, one) for attack in block.attacks for one in attack.build()]
+
+
+def _cells(folder: Path, specification: spec.Spec, block: spec.BlockSpec) -> list[tuple[Path, dict[str, Any] | None]]:
+    """The files of the cells that the table wants of a finished run, with their contents where they exist."""
+    record = files.read_json(folder / "run.json")
+    paths = [
+        run.cell_path(folder, name, one, specification.n_examples, record["seed"]) for name, one in _attacks(block)
+    ]
+    return [(path, run.known_cell(path, record["checkpoint_sha256"])) for path in paths]
+
+
 def _block(block: spec.BlockSpec) -> table.Block:
     columns = tuple((attack.name, eps) for attack in block.attacks for eps in attack.eps)
     return table.Block(block.title, str(block.problem["dataset"]), tuple(block.trainers), columns)
@@ -122,10 +140,10 @@ def _curve(folder: Path) -> pd.DataFrame:
     return pd.read_csv(folder / "curve.csv").assign(**added, **ledger)
 
 
-def _pictures(folders: list[Path], specification: spec.Spec) -> tuple[list[Any], list[Any]]:
+def _pictures(runs: Mapping[Path, spec.BlockSpec], specification: spec.Spec) -> tuple[list[Any], list[Any]]:
     """The trained y of every method that has one, and the UAPs against every method, of the first seed."""
     trained, uaps = [], []
-    for folder in folders:
+    for folder, block in runs.items():
         record = files.read_json(folder / "run.json")
         if record["seed"] != specification.seeds[0]:
             continue
@@ -133,9 +151,8 @@ def _pictures(folders: list[Path], specification: spec.Spec) -> tuple[list[Any],
         if (folder / "perturbation.safetensors").is_file():
             y = safetensors.torch.load_file(folder / "perturbation.safetensors")["y"]
             trained.append((title, y, record["settings"]["problem"]["eps"]))
-        for path in sorted((folder / "attacks").glob("*.json")):
-            cell = files.read_json(path)
-            if cell["perturbation_file"] is not None and cell["checkpoint_sha256"] == record["checkpoint_sha256"]:
+        for path, cell in _cells(folder, specification, block):
+            if cell is not None and cell["perturbation_file"] is not None:
                 y = safetensors.torch.load_file(path.with_name(cell["perturbation_file"]))["y"]
                 uaps.append((title, y, cell["eps"]))
     return trained, uaps

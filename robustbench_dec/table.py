@@ -199,11 +199,12 @@ def _latex(
     width = max(len(block.columns) for block in blocks)
     lines = [
         "% Needs booktabs; where graphicx is loaded too, the table is scaled to the width of the text.",
-        r"\providecommand{\resizebox}[3]{#3}",
+        r"\providecommand{\resizebox}[3]{{\scriptsize\setlength{\tabcolsep}{2pt}#3}}",
         r"\begin{table*}[t]",
         r"\centering",
         rf"\caption{{{_escape_latex(caption)}}}",
         rf"\label{{tab:{label}}}",
+        r"\par\smallskip",
         r"\resizebox{\textwidth}{!}{%",
         rf"\begin{{tabular}}{{@{{}}ll*{{{1 + width}}}{{c}}@{{}}}}",
         r"\toprule",

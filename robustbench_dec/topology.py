@@ -1,4 +1,4 @@
-"""Topology: who talks to whom (a graph, from networkx) and with which weights (a mixing matrix W), and how fast W mixes.
+"""Topology: who talks to whom (a graph of networkx), with which weights (a mixing matrix W), and how fast W mixes.
 
 W is (n, n), row i the weights with which node i averages: x_i <- sum_j W_ij x_j. With A the adjacency matrix:
 
@@ -42,9 +42,9 @@ def build(
 ) -> np.ndarray:
     """The mixing matrix W (n, n), checked.
 
-    `pi` is the laziness of lazy weights, `probability` and `seed` are the edges' of erdos_renyi, `rows` and `columns` are
-    the torus' (as square as possible unless given), `matrix` is the file that holds W itself when graph = "file": .csv,
-    .txt (numbers between spaces) or .npy; such a matrix brings its own weights, and may be asymmetric.
+    `pi` is the laziness of lazy weights; `probability` and `seed` are the edges' of erdos_renyi; `rows` and `columns`
+    are the torus' (as square as possible unless given); `matrix` is the file that holds W itself when graph = "file":
+    .csv, .txt (numbers between spaces) or .npy. Such a matrix brings its own weights, and may be asymmetric.
     """
     if graph not in GRAPHS:
         raise BadInput(f"no graph '{graph}'; there are: {', '.join(GRAPHS)}")
@@ -73,7 +73,7 @@ def build(
     else:
         edges = _DRAWN[graph](nodes)
     edges.remove_edges_from(list(nx.selfloop_edges(edges)))  # networkx closes the ring of one node on itself
-    A = nx.to_numpy_array(edges, nodelist=sorted(edges), weight=None)
+    A = nx.to_numpy_array(edges, nodelist=sorted(edges))
     try:
         return check(_weigh(A, graph, weights, pi))
     except NoMixing as error:
@@ -85,7 +85,7 @@ def build(
 
 
 def check(W: np.ndarray) -> np.ndarray:
-    """W as float64, if it is a mixing matrix: non-negative, doubly stochastic to 1e-8, connected, p > 0; else BadInput."""
+    """W as float64 if it is non-negative, doubly stochastic (to 1e-8) and connected with p > 0; else BadInput."""
     W = np.asarray(W)
     if W.ndim != 2 or W.shape[0] != W.shape[1] or not W.size:
         raise BadInput(f"a mixing matrix must be square, one row and one column per node, not of shape {W.shape}")
@@ -96,14 +96,16 @@ def check(W: np.ndarray) -> np.ndarray:
         raise BadInput("a mixing matrix must hold finite numbers, but this one has NaN or infinity in it")
     if W.min() < 0:
         i, j = np.unravel_index(W.argmin(), W.shape)
-        raise BadInput(f"a mixing matrix must be non-negative, but W[{i}, {j}] = {W.min():g}; metropolis weights would do")
+        raise BadInput(
+            f"a mixing matrix must be non-negative, but W[{i}, {j}] = {W.min():g}; metropolis weights would do"
+        )
     for axis, name in ((1, "row"), (0, "column")):
         sums = W.sum(axis)
         worst = int(np.abs(sums - 1).argmax())
         if abs(sums[worst] - 1) > STOCHASTIC_TOLERANCE:
             raise BadInput(
-                f"a mixing matrix must be doubly stochastic, but {name} {worst} sums to {sums[worst]:.10g} instead of 1; "
-                f"write more digits, or take metropolis weights"
+                f"a mixing matrix must be doubly stochastic, but {name} {worst} sums to {sums[worst]:.10g} instead of "
+                f"1; write more digits, or take metropolis weights"
             )
     parts = nx.number_strongly_connected_components(nx.from_numpy_array(W > 0, create_using=nx.DiGraph))
     if parts > 1:
@@ -142,14 +144,14 @@ def _weigh(A: np.ndarray, graph: str, weights: str, pi: float) -> np.ndarray:
     n = len(A)
     if n == 1:
         return np.ones((1, 1))
-    degrees = A.sum(1)
+    degrees: np.ndarray = A.sum(1)
     if weights == "metropolis":
         W = A / (1 + np.maximum.outer(degrees, degrees))
         return W + np.diag(1 - W.sum(1))
     if degrees.min() < degrees.max():
         raise BadInput(
-            f"{weights} weights need a graph whose nodes all have the same number of neighbours, but in this {graph} of "
-            f"{n} nodes they have {degrees.min():g} to {degrees.max():g}; take metropolis weights"
+            f"{weights} weights need a graph whose nodes all have the same number of neighbours, but in this {graph} "
+            f"of {n} nodes they have {degrees.min():g} to {degrees.max():g}; take metropolis weights"
         )
     degree = degrees[0]
     if weights == "uniform":

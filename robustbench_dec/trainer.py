@@ -27,7 +27,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def init(self, oracle: Oracle, net: Network) -> Any:
-        """The state before the first round: a NamedTuple of tensors with one row per node; X and, with a dual, Y in it."""
+        """The state before the first round: a NamedTuple of tensors, one row per node: X, Y if it has a dual, ..."""
 
     @abstractmethod
     def step(self, state: Any, oracle: Oracle, net: Network) -> Any:

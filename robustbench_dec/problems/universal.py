@@ -2,7 +2,8 @@
 
     f_i(x, y) = (1/m) sum_j cross_entropy(h_x(a_ij + y), b_ij),    ||y||_inf <= eps
 
-As the paper writes it, a + y is not clamped to [0, 1] in training; `clamp = true` clamps it, as attacks must.
+As the paper writes it, a + y is not clamped to [0, 1] in training; `clamp = true` clamps it, as attacks must. With
+`mirrored = true` every node holds the left-right mirror image of each of its images too, so m is twice as large.
 """
 
 from dataclasses import dataclass
@@ -27,8 +28,6 @@ class Universal(Problem):
     """Which images, which network, which radius of y, and how the images are dealt to the nodes."""
 
     dual_settings: ClassVar[tuple[str, ...]] = ("eps", "clamp")
-    dtype: ClassVar[torch.dtype] = torch.float32
-
     dataset: str = "digits"
     classes: tuple[str, ...] | None = None
     model: str | None = None
@@ -37,6 +36,7 @@ class Universal(Problem):
     clamp: bool = False
     split: str = "iid"
     validation: float = 0.1
+    mirrored: bool = False
 
     def __post_init__(self) -> None:
         if not self.eps >= 0:
@@ -92,7 +92,10 @@ class Universal(Problem):
 
     def shards(self, nodes: int, seed: int) -> Batch:
         index = data.split(self.images.train_labels, nodes, self.split, seed)
-        return self.images.train_images[index], self.images.train_labels[index]
+        images, labels = self.images.train_images[index], self.images.train_labels[index]  # (n, m, C, H, W), (n, m)
+        if self.mirrored:
+            return torch.cat([images, images.flip(-1)], 1), torch.cat([labels, labels], 1)
+        return images, labels
 
     def module(self, x: Tensor) -> nn.Module:
         """One row of X as a network that attacks can attack."""
