@@ -75,8 +75,12 @@ class ConvolutionalNetwork(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         h = (images - self.mean) / self.std
         for convolution in self.convolutions:
+            assert isinstance(convolution, nn.Conv2d)
+            # Images of one colour are in both orders at once, so the weights must say which one is meant.
+            weight = convolution.weight.contiguous(memory_format=torch.channels_last)
             h = h.contiguous(memory_format=torch.channels_last)
-            h = torch.relu(nn.functional.max_pool2d(convolution(h), 2))
+            h = nn.functional.conv2d(h, weight, convolution.bias, padding=self.architecture.kernel // 2)
+            h = torch.relu(nn.functional.max_pool2d(h, 2))
         return self.linear(h.flatten(1))
 
 

@@ -97,7 +97,7 @@ def train(
 
 @dataclass(frozen=True)
 class Journal:
-    """Where an unfinished run stands: the tensors of its state, counters and curve, in one file replaced in one step."""
+    """Where an unfinished run stands: the tensors of its state, its counters and its curve, in one atomic file."""
 
     path: Path
     run: RunSpec
