@@ -6,6 +6,7 @@ The library's own default alpha = 2/255 does not grow with the radius, which mak
 alpha = rel_alpha eps unless it is given.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,7 @@ class PGD(Attack):
         super().__post_init__()
         if self.steps < 1:
             raise BadInput(f"PGD needs at least 1 step, not {self.steps}")
-        if self.step_size * self.steps < self.eps * (1 - 1e-9):
+        if not self.eps * (1 - 1e-9) <= self.step_size * self.steps < math.inf:
             raise BadInput(
                 f"{self.steps} steps of alpha {self.step_size:g} cannot reach the radius {self.eps:g}; "
                 "give more steps or a larger alpha"

@@ -7,6 +7,7 @@ where the worst of `restarts` starts is chosen too (the first start is y = 0, th
 a + y is clipped to [0, 1], and so it is here if `clamp`.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -40,6 +41,10 @@ class UAP(Attack):
         for name in ("steps", "batch", "restarts"):
             if getattr(self, name) < 1:
                 raise BadInput(f"UAP needs {name} of at least 1, not {getattr(self, name)}")
+        if not 0 <= self.step_size < math.inf:
+            raise BadInput(f"UAP needs a finite step size alpha of 0 or more, not {self.step_size}")
+        if self.beta is not None and not 0 < self.beta < math.inf:
+            raise BadInput(f"UAP needs a positive and finite beta, not {self.beta}")
 
     def settings(self) -> dict[str, Any]:
         settings = super().settings() | {"alpha": self.step_size}

@@ -1,7 +1,7 @@
 """Are Table 2's attacks at full strength? Accuracy with the table's settings against the same attack with 4x the steps.
 
-Attacks the checkpoints of seed 0 of results/runs (train them with `make table2` first) at every radius of the table, and
-for the universal attack with other kinds of steps and restarts too. Writes benchmarks/attack_strength.csv.
+Attacks the checkpoints of seed 0 in results/runs (train them with `make table2` first) at every radius of the table,
+and for the universal attack with other kinds of steps and restarts too. Writes benchmarks/attack_strength.csv.
 """
 
 import argparse

@@ -4,16 +4,19 @@ Subclasses are frozen dataclasses whose fields are the strengths. Images are flo
 """
 
 import contextlib
+import math
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from robustbench_dec.errors import BadInput
+from robustbench_dec.progress import bar
 
 TOLERANCE = 1e-6
 """Floats after a projection read 0.10000002 for a radius of 0.1."""
@@ -30,8 +33,8 @@ class Attack(ABC):
     eps: float
 
     def __post_init__(self) -> None:
-        if not self.eps >= 0:
-            raise BadInput(f"eps, the radius of an attack, must be 0 or more, not {self.eps}")
+        if not 0 <= self.eps < math.inf:
+            raise BadInput(f"eps, the radius of an attack, must be a number of 0 or more, not {self.eps}")
 
     def fit(self, model: nn.Module, images: Tensor, labels: Tensor) -> "Attack":
         """What universal attacks learn on (uint8) training images, once per radius; others have nothing to learn."""
@@ -101,14 +104,21 @@ def evaluate(
         if train is None:
             raise BadInput(f"{type(attack).__name__} is universal: it needs training images to learn its perturbation")
         with untouched(counter, seed):
-            attack = attack.fit(counter, *train)
+            fitted = attack.fit(counter, *train)
+        if fitted.eps != attack.eps:
+            name = type(attack).__name__
+            raise BadInput(
+                f"{name}.fit should return an attack of radius {attack.eps:g}, it returned one of {fitted.eps:g}"
+            )
+        attack = fitted
     if isinstance(attack, Shift):
         perturbation = attack.y
     clean, robust = [], []
     device = next(model.parameters()).device
     batches = range(0, len(images), batch_size)
-    for number, first in enumerate(tqdm(batches, desc=progress, disable=None if progress else True, leave=False)):
+    for number, first in enumerate(bar(batches, desc=progress, show=progress is not None, nested=1)):
         a, b = as_floats(images[first : first + batch_size]).to(device), labels[first : first + batch_size].to(device)
+        check_box(a)
         right = predictions(model, a) == b
         still = right.clone()
         if right.any():
@@ -126,11 +136,7 @@ def propose(
 ) -> Tensor:
     """The attack's images, put back into the ball and into [0, 1]; what had to be put back is told in `flags`."""
     flags = set() if flags is None else flags
-    if images.min() < 0 or images.max() > 1:
-        raise BadInput(
-            f"attacks take images in [0, 1], these reach from {images.min().item():.3g} to {images.max().item():.3g}; "
-            "put the normalisation inside the model"
-        )
+    check_box(images)
     with untouched(model, seed):
         proposed = attack.perturb(model, images.clone(), labels)
     name = type(attack).__name__
@@ -150,25 +156,52 @@ def propose(
     return torch.clamp(images + (proposed - images).clamp(-attack.eps, attack.eps), 0, 1)
 
 
+def check_box(images: Tensor) -> None:
+    """Refuse images that are not in [0, 1]; NaN is not."""
+    if not (images.min() >= 0 and images.max() <= 1):
+        raise BadInput(
+            f"attacks take images in [0, 1], these reach from {images.min().item():.3g} to {images.max().item():.3g}; "
+            "put the normalisation inside the model"
+        )
+
+
+@contextlib.contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Every submodule in eval mode, and afterwards back in the mode it was in."""
+    training = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, flag in training:
+            module.training = flag
+
+
 @contextlib.contextmanager
 def untouched(model: nn.Module, seed: int) -> Iterator[None]:
     """Run an attack with the model in eval mode and its own random state, and leave everything as it was.
 
     Weights' requires_grad flags are off inside: attacks differentiate images only, which halves their backward pass.
     """
-    training = [(module, module.training) for module in model.modules()]
     parameters = [(p, p.requires_grad, p.grad) for p in model.parameters()]
     devices = list({p.device.index for p, *_ in parameters if p.device.type == "cuda"})
-    model.eval()
+    python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
-        with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices=devices):
+        with (
+            eval_mode(model),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            torch.random.fork_rng(devices=devices),
+        ):
             torch.manual_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed % 2**32)
             for p, *_ in parameters:
                 p.requires_grad_(False)
             yield
     finally:
-        for module, flag in training:
-            module.training = flag
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
         for p, flag, grad in parameters:
             p.requires_grad_(flag)
             p.grad = grad
@@ -195,8 +228,8 @@ class PassCounter(nn.Module):
 
 
 def predictions(model: nn.Module, images: Tensor) -> Tensor:
-    """The class of the largest logit."""
-    with torch.no_grad():
+    """The class of the largest logit, by the model in eval mode."""
+    with torch.no_grad(), eval_mode(model):
         logits: Tensor = model(images)
     return logits.argmax(1)
 

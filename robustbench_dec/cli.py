@@ -1,5 +1,6 @@
 """The command line: `robustbench-dec` or `python -m robustbench_dec`."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -125,11 +126,15 @@ def table(
     seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None,
     results: Results = Path("results"),
     tables: Annotated[Path | None, typer.Option(help="Where to write (default: beside the specification).")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Runs side by side (default: one per core, 1 on a GPU).")
+    ] = None,
     device: Device = "cpu",
 ) -> None:
     """Make a table: train and attack what is missing, then render. Interrupted, it goes on where it was."""
     wanted, stem = chosen(specification, profile, seeds)
-    folders = suite.make(wanted, results, device=checked(device))
+    jobs = jobs or (os.cpu_count() or 1 if checked(device) == "cpu" else 1)
+    folders = suite.make(wanted, results, device=device, jobs=jobs)
     typer.echo(f"{len(folders)} runs complete in {results}")
     for path in suite.report(wanted, stem, results, tables or specification.parent):
         typer.echo(f"wrote {path}")

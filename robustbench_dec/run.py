@@ -23,9 +23,9 @@ import numpy as np
 import safetensors.torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
-from tqdm.auto import tqdm
 
 from robustbench_dec import files, provenance
+from robustbench_dec import progress as progress_bars
 from robustbench_dec.attack import Attack, accuracy, evaluate
 from robustbench_dec.errors import BadInput, Diverged
 from robustbench_dec.models import Architecture
@@ -64,9 +64,7 @@ def train(
     state, curve, seconds_before = journal.restore(oracle, net)
     points = curve_rounds(run.rounds, run.curve_points)
     curve_attacks = [attack for spec in run.curve for attack in spec.build()]
-    bar = tqdm(
-        total=run.rounds, initial=net.ledger.rounds, desc=run.id, unit="round", disable=None if progress else True
-    )
+    bar = progress_bars.bar(total=run.rounds, initial=net.ledger.rounds, desc=run.id, unit="round", show=progress)
     first_loss, saved = math.inf, time.perf_counter()
     with bar:
         if state is None:
@@ -195,7 +193,7 @@ def attack(
     seed = record["seed"]
     model: nn.Module | None = None
     cells = []
-    for name, one in tqdm(attacks, desc=f"attacks on {folder.name}", unit="cell", disable=None if progress else True):
+    for name, one in progress_bars.bar(attacks, desc=f"attacks on {folder.name}", unit="cell", show=progress):
         path = cell_path(folder, name, one, n_examples, seed, part)
         known = known_cell(path, record["checkpoint_sha256"])
         if known is not None:

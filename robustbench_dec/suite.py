@@ -1,37 +1,80 @@
 """A whole table: train and attack what is missing, gather, render. Files that exist are work that is done."""
 
+import functools
 import itertools
+import os
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, cast
 
 import pandas as pd
 import safetensors.torch
-from tqdm.auto import tqdm
+import torch
 
 from robustbench_dec import files, leaderboard, plots, run, spec, table
+from robustbench_dec import progress as progress_bars
 from robustbench_dec.attack import Attack
 from robustbench_dec.errors import BadInput, Diverged
 from robustbench_dec.problems.universal import Universal
 
 
-def make(specification: spec.Spec, results: Path, *, device: str = "cpu", progress: bool = True) -> list[Path]:
-    """Every run of the table with all its cells; the run folders, in the table's order."""
+def make(
+    specification: spec.Spec, results: Path, *, device: str = "cpu", jobs: int = 1, progress: bool = True
+) -> list[Path]:
+    """Every run of the table with all its cells; the run folders, in the table's order.
+
+    `jobs` runs are worked on side by side, each by a process with its share of the cores. One thread each is as fast as
+    all cores on one run after the other, and gives the same bits on machines with other numbers of cores.
+    """
     everything = list(specification.runs())
-    problems: dict[str, Universal] = {}  # one copy of each data set in memory
-    folders = []
-    for block, one in tqdm(everything, desc=specification.title, unit="run", disable=None if progress else True):
-        problem = problems.setdefault(str(one.problem), cast(Universal, one.build_problem()))
-        attacks = _attacks(block)
-        folder = run.train(one, results, device=device, progress=progress)
-        if any(cell is None for _, cell in _cells(folder, specification, block)):
-            if not (folder / "checkpoint.safetensors").is_file():  # a fresh clone has numbers but no checkpoints
-                folder = run.train(one, results, device=device, progress=progress, again=True)
-            run.attack(
-                folder, attacks, problem=problem, n_examples=specification.n_examples, device=device, progress=progress
-            )
-        folders.append(folder)
-    return folders
+    complete = functools.partial(
+        _complete, n_examples=specification.n_examples, results=results, device=device, progress=progress
+    )
+    jobs = min(jobs, len(everything))
+    bar = progress_bars.bar(total=len(everything), desc=specification.title, unit="run", show=progress)
+    with bar:
+        if jobs == 1:
+            folders = []
+            for pair in everything:
+                folders.append(complete(pair))
+                bar.update()
+            return folders
+        context = get_context("spawn")  # torch's threads do not survive a fork
+        lock, started = context.RLock(), context.Value("i", 0)
+        progress_bars.use_lock(lock)
+        threads = max(1, (os.cpu_count() or 1) // jobs)
+        pool = ProcessPoolExecutor(jobs, context, initializer=_start_worker, initargs=(threads, lock, started))
+        try:
+            futures = [pool.submit(complete, pair) for pair in everything]
+            for future in as_completed(futures):
+                future.result()  # the first failure ends the table; what other processes finished is on disk
+                bar.update()
+            return [future.result() for future in futures]
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _start_worker(threads: int, lock: Any, started: Any) -> None:
+    torch.set_num_threads(threads)
+    with started.get_lock():
+        index, started.value = started.value, started.value + 1
+    progress_bars.start_worker(index, lock)
+
+
+def _complete(
+    pair: tuple[spec.BlockSpec, spec.RunSpec], n_examples: int | None, results: Path, device: str, progress: bool
+) -> Path:
+    """Train one run and compute all its cells, where they are missing."""
+    block, one = pair
+    folder = run.train(one, results, device=device, progress=progress)
+    if any(cell is None for _, cell in _cells(folder, n_examples, block)):
+        if not (folder / "checkpoint.safetensors").is_file():  # a fresh clone has numbers but no checkpoints
+            folder = run.train(one, results, device=device, progress=progress, again=True)
+        problem = cast(Universal, one.build_problem())
+        run.attack(folder, _attacks(block), problem=problem, n_examples=n_examples, device=device, progress=progress)
+    return folder
 
 
 def report(specification: spec.Spec, stem: str, results: Path, tables: Path) -> list[Path]:
@@ -43,7 +86,9 @@ def report(specification: spec.Spec, stem: str, results: Path, tables: Path) -> 
     everything = leaderboard.gather(results, _tables(tables) | {stem: {folder.name for folder in runs}})
     leaderboard.write(everything, results / "leaderboard.csv")
     wanted = [
-        (folder.name, path.stem) for folder, block in runs.items() for path, _ in _cells(folder, specification, block)
+        (folder.name, path.stem)
+        for folder, block in runs.items()
+        for path, _ in _cells(folder, specification.n_examples, block)
     ]
     rows = everything[pd.MultiIndex.from_frame(everything[["run_id", "cell"]]).isin(wanted)]
     blocks = [_block(block) for block in specification.blocks]
@@ -84,7 +129,7 @@ def _tune_one(
     assert specification.tune is not None
     rows = []
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    for point in tqdm(points, desc=f"tune {block.title} {name}", disable=None if progress else True):
+    for point in progress_bars.bar(points, desc=f"tune {block.title} {name}", show=progress):
         problem = block.problem | {key[8:]: value for key, value in point.items() if key.startswith("problem.")}
         trainer = block.trainers[name] | {key: value for key, value in point.items() if not key.startswith("problem.")}
         one = specification.run(
@@ -119,12 +164,10 @@ def _attacks(block: spec.BlockSpec) -> list[tuple[str, Attack]]:
     return [(attack.name, one) for attack in block.attacks for one in attack.build()]
 
 
-def _cells(folder: Path, specification: spec.Spec, block: spec.BlockSpec) -> list[tuple[Path, dict[str, Any] | None]]:
+def _cells(folder: Path, n_examples: int | None, block: spec.BlockSpec) -> list[tuple[Path, dict[str, Any] | None]]:
     """The files of the cells that the table wants of a finished run, with their contents where they exist."""
     record = files.read_json(folder / "run.json")
-    paths = [
-        run.cell_path(folder, name, one, specification.n_examples, record["seed"]) for name, one in _attacks(block)
-    ]
+    paths = [run.cell_path(folder, name, one, n_examples, record["seed"]) for name, one in _attacks(block)]
     return [(path, run.known_cell(path, record["checkpoint_sha256"])) for path in paths]
 
 
@@ -151,7 +194,7 @@ def _pictures(runs: Mapping[Path, spec.BlockSpec], specification: spec.Spec) -> 
         if (folder / "perturbation.safetensors").is_file():
             y = safetensors.torch.load_file(folder / "perturbation.safetensors")["y"]
             trained.append((title, y, record["settings"]["problem"]["eps"]))
-        for path, cell in _cells(folder, specification, block):
+        for path, cell in _cells(folder, specification.n_examples, block):
             if cell is not None and cell["perturbation_file"] is not None:
                 y = safetensors.torch.load_file(path.with_name(cell["perturbation_file"]))["y"]
                 uaps.append((title, y, cell["eps"]))

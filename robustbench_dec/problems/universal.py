@@ -6,6 +6,7 @@ As the paper writes it, a + y is not clamped to [0, 1] in training; `clamp = tru
 `mirrored = true` every node holds the left-right mirror image of each of its images too, so m is twice as large.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -39,8 +40,8 @@ class Universal(Problem):
     mirrored: bool = False
 
     def __post_init__(self) -> None:
-        if not self.eps >= 0:
-            raise BadInput(f"eps, the radius of y, must be 0 or more, not {self.eps}")
+        if not 0 <= self.eps < math.inf:
+            raise BadInput(f"eps, the radius of y, must be a number of 0 or more, not {self.eps}")
         if self.kernel < 1 or self.kernel % 2 == 0:
             raise BadInput(f"kernel must be an odd number of pixels, not {self.kernel}")
 

@@ -1,0 +1,45 @@
+"""What is committed under tables/ can be rebuilt, byte for byte, from what is committed under results/."""
+
+from pathlib import Path
+
+import pytest
+
+from robustbench_dec import leaderboard, spec, suite
+
+ROOT = Path(__file__).resolve().parents[1]
+RENDERED = [path for path in sorted((ROOT / "tables").glob("*.toml")) if path.with_suffix(".csv").is_file()]
+
+
+def test_table_2_is_committed() -> None:
+    assert ROOT / "tables" / "table2.toml" in RENDERED
+
+
+@pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
+def test_committed_tables_are_rebuilt_from_committed_results(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "runs").symlink_to(ROOT / "results" / "runs")
+    suite.report(spec.read(path), path.stem, tmp_path / "results", tmp_path)
+    for ending in (".csv", ".md", ".tex", "-vs-paper.md"):
+        committed = path.with_name(path.stem + ending)
+        if committed.is_file():
+            assert (tmp_path / committed.name).read_bytes() == committed.read_bytes(), ending
+
+
+@pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
+def test_every_number_of_a_committed_table_is_in_the_leaderboard(path: Path) -> None:
+    rows = leaderboard.read(ROOT / "results" / "leaderboard.csv")
+    ids = {one.id for _, one in spec.read(path).runs()}
+    assert ids <= set(rows["run_id"])
+    assert (rows[rows["run_id"].isin(ids)]["table"].str.split(";").map(lambda stems: path.stem in stems)).all()
+
+
+def test_attacks_of_the_committed_table_are_sound() -> None:
+    """Accuracy falls with the radius, and PGD leaves at most half a point more than FGSM, in the mean over seeds."""
+    rows = leaderboard.read(ROOT / "results" / "leaderboard.csv")
+    rows = rows[rows["table"].str.split(";").map(lambda stems: "table2" in stems)]
+    means = rows.groupby(["dataset", "method", "attack", "eps"])["robust_acc"].mean()
+    for (dataset, method), _ in means.groupby(["dataset", "method"]):
+        for attack in ("fgsm", "pgd", "uap"):
+            curve = means[dataset, method, attack].sort_index()
+            assert curve.is_monotonic_decreasing, (dataset, method, attack)
+        assert (means[dataset, method, "pgd"] <= means[dataset, method, "fgsm"] + 0.005).all()
