@@ -65,7 +65,7 @@ class Outcome:
     """What an attack did to a set of images."""
 
     clean: Tensor  # (N,) bool: right before the attack
-    robust: Tensor  # (N,) bool: right before and after it
+    robust: Tensor  # (N,) bool: right under it, and for attacks on single images right before it too
     forwards: int  # images passed forward by the attack
     backwards: int
     flags: tuple[str, ...]
@@ -91,9 +91,10 @@ def evaluate(
     batch_size: int = 500,
     progress: str | None = None,
 ) -> Outcome:
-    """Attack the images (uint8 or floats in [0, 1]) that the model gets right, and count which it still gets right.
+    """Attack images (uint8 or floats in [0, 1]) and tell which the model still gets right.
 
-    Universal attacks are fitted on `train` first. Every batch runs under its own random state, derived from `seed`.
+    Attacks on single images spare those that are wrong anyway; universal ones are fitted on `train` first and meet all.
+    Every batch runs under its own random state, derived from `seed`.
     """
     if len(images) == 0:
         raise BadInput("there are no images to attack")
@@ -120,10 +121,12 @@ def evaluate(
         a, b = as_floats(images[first : first + batch_size]).to(device), labels[first : first + batch_size].to(device)
         check_box(a)
         right = predictions(model, a) == b
+        # What is wrong already needs no attack; but a universal perturbation meets every image, and may even right one.
+        met = torch.ones_like(right) if attack.universal else right
         still = right.clone()
-        if right.any():
-            proposed = propose(attack, counter, a[right], b[right], seed=seed + 1 + number, flags=flags)
-            still[right] = predictions(model, proposed) == b[right]
+        if met.any():
+            proposed = propose(attack, counter, a[met], b[met], seed=seed + 1 + number, flags=flags)
+            still[met] = predictions(model, proposed) == b[met]
         clean.append(right.cpu())
         robust.append(still.cpu())
     return Outcome(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from robustbench_dec import data, run, shelf, spec, suite, topology
+from robustbench_dec import check, data, run, shelf, spec, suite, topology
 from robustbench_dec.attack import Attack
 from robustbench_dec.errors import BadInput
 from robustbench_dec.problems.universal import Universal
@@ -20,8 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="""Adversarial robustness of models that were trained without a server.
 
-    First steps: `robustbench-dec train` trains a small network on 8x8 digits in seconds, and `robustbench-dec table
-    tables/table2.toml --profile quick` makes a small version of the paper's Table 2 on real MNIST and CIFAR-10.""",
+    First steps: "robustbench-dec train" trains a small network on 8x8 digits in seconds, and "robustbench-dec table tables/table2.toml --profile quick" makes a small version of the paper's Table 2 on real MNIST and CIFAR-10.""",  # noqa: E501 (wrapped by the terminal)
 )
 
 Results = Annotated[Path, typer.Option(help="Folder of runs and the leaderboard.")]
@@ -161,11 +160,25 @@ def tune(
     tables: Annotated[Path | None, typer.Option(help="Where to write (default: beside the specification).")] = None,
     device: Device = "cpu",
 ) -> None:
-    """Try the step sizes of a specification's [tune] part in short runs, judged on held-out validation images."""
+    """Try the step sizes of a specification's tune part in short runs, judged on held-out validation images."""
     path = suite.tune(
         spec.read(specification), specification.stem, results, tables or specification.parent, device=checked(device)
     )
     typer.echo(f"wrote {path}")
+
+
+@app.command("check")
+def check_trainer(
+    trainer: Annotated[str, typer.Argument(help="path/to/mine.py:Mine, or a trainer's name.")],
+    settings: Settings = [],  # noqa: B006 (typer's way)
+) -> None:
+    """Try on your trainer what every trainer promises, from metered costs to a solution found; exit 1 if one breaks."""
+    cls = shelf.find("trainer", trainer, Trainer)  # type: ignore[type-abstract]
+    kept = True
+    for verdict in check.verdicts(shelf.make(cls, parse_settings(settings))):
+        typer.echo(f"{'kept  ' if verdict.kept else 'BROKEN'}  {verdict.promise} ({verdict.seen})")
+        kept &= verdict.kept
+    raise typer.Exit(0 if kept else 1)
 
 
 def chosen(path: Path, profile: str | None, seeds: int | None) -> tuple[spec.Spec, str]:
@@ -203,8 +216,11 @@ def main() -> None:
     try:
         app()
     except BadInput as error:
-        print(f"robustbench-dec: {error}", file=sys.stderr)
+        sentence = " ".join(str(error).split())  # what it quotes may have several lines
+        print(f"robustbench-dec: {sentence}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as error:
+        if isinstance(error, SystemExit) and error.code != 130:  # 130 is how typer passes Ctrl-C on
+            raise
         print("robustbench-dec: stopped; the same command goes on where this one was", file=sys.stderr)
         sys.exit(130)

@@ -9,8 +9,8 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from robustbench_dec.errors import BadInput
 
-CHANNELS = {"cnn1": (8,), "cnn2": (16, 32), "cnn3": (16, 32, 64)}
-"""Channels of each convolution, by the name of the network."""
+CHANNELS = {"cnn1": (8,), "cnn2": (16, 32), "cnn3": (16, 32, 64), "strided2": (16, 32), "strided3": (16, 32, 64)}
+"""Channels of each convolution, by the name of the network; the strided ones halve images without pooling."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,11 @@ class Architecture:
 
 
 class ConvolutionalNetwork(nn.Module):
-    """(convolution, 2x2 max-pooling, ReLU) per entry of CHANNELS, then one linear layer.
+    """(convolution, 2x2 max-pooling, ReLU) per entry of CHANNELS, then one linear layer; strided networks have
+    (convolution with stride 2, ReLU) instead, which costs a third.
 
     Pooling before the ReLU gives the same values as after it, on a quarter of the numbers. Activations are kept in
-    channels-last order, in which pooling on CPUs is several times faster (benchmarks/training_speed.py).
+    channels-last order, in which pooling on CPUs is several times faster.
     """
 
     mean: Tensor
@@ -65,8 +66,9 @@ class ConvolutionalNetwork(nn.Module):
         self.register_buffer("mean", torch.tensor(architecture.mean).view(-1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(architecture.std).view(-1, 1, 1), persistent=False)
         kernel = architecture.kernel
+        self.stride = 2 if architecture.name.startswith("strided") else 1
         self.convolutions = nn.ModuleList(
-            nn.Conv2d(before, after, kernel, padding=kernel // 2)
+            nn.Conv2d(before, after, kernel, self.stride, kernel // 2)
             for before, after in zip((colours, *channels), channels, strict=False)
         )
         scale = 2 ** len(channels)
@@ -79,8 +81,8 @@ class ConvolutionalNetwork(nn.Module):
             # Images of one colour are in both orders at once, so the weights must say which one is meant.
             weight = convolution.weight.contiguous(memory_format=torch.channels_last)
             h = h.contiguous(memory_format=torch.channels_last)
-            h = nn.functional.conv2d(h, weight, convolution.bias, padding=self.architecture.kernel // 2)
-            h = torch.relu(nn.functional.max_pool2d(h, 2))
+            h = nn.functional.conv2d(h, weight, convolution.bias, self.stride, self.architecture.kernel // 2)
+            h = torch.relu(h if self.stride == 2 else nn.functional.max_pool2d(h, 2))
         return self.linear(h.flatten(1))
 
 

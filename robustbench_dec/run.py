@@ -65,10 +65,11 @@ def train(
     points = curve_rounds(run.rounds, run.curve_points)
     curve_attacks = [attack for spec in run.curve for attack in spec.build()]
     bar = progress_bars.bar(total=run.rounds, initial=net.ledger.rounds, desc=run.id, unit="round", show=progress)
-    first_loss, saved = math.inf, time.perf_counter()
+    saved = time.perf_counter()
     with bar:
         if state is None:
             state = trainer.init(oracle, net)
+        first_loss = oracle.last_loss  # NaN if the trainer starts without a gradient
         while True:
             done = net.ledger.rounds
             if done in points and (not curve or curve[-1]["round"] < done):
@@ -154,8 +155,12 @@ def load_checkpoint(path: Path, device: str = "cpu") -> nn.Module:
         raise BadInput(f"{path} is not a whole safetensors checkpoint ({error}); pickles are not read") from error
     if card is None:
         raise BadInput(f"{path} has no network card in its metadata; checkpoints of this suite have one")
-    card = {name: tuple(value) if isinstance(value, list) else value for name, value in card.items()}
-    return Architecture(**card).build(X.mean(0))
+    try:
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in card.items()}
+        architecture = Architecture(**fields)
+    except (TypeError, AttributeError) as error:
+        raise BadInput(f"{path} has a network card that this suite cannot read: {card}") from error
+    return architecture.build(X.mean(0))
 
 
 Attacks = Sequence[tuple[str, Attack]]

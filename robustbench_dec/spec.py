@@ -47,6 +47,13 @@ class NetworkSpec(_Strict):
             matrix=self.matrix,
         )
 
+    def settings(self) -> dict[str, Any]:
+        """Every setting; a matrix file also by its bytes, because its path does not tell what is in it."""
+        told: dict[str, Any] = self.model_dump(mode="json", exclude_none=True)
+        if self.matrix is not None and self.matrix.is_file():
+            told["matrix_sha256"] = files.sha256(self.matrix)
+        return told
+
 
 class AttackSpec(_Strict):
     """One attack over a grid of radii; everything but `name` and `eps` is a setting of that attack."""
@@ -79,6 +86,7 @@ class Profile(_Strict):
     seeds: list[int] | None = None
     rounds: int | None = Field(default=None, ge=1)
     n_examples: int | None = Field(default=None, ge=1)
+    curve_points: int | None = Field(default=None, ge=1)
 
 
 class TuneSpec(_Strict):
@@ -116,6 +124,7 @@ class Spec(_Strict):
             update={
                 "seeds": profile.seeds or self.seeds,
                 "n_examples": profile.n_examples or self.n_examples,
+                "curve_points": profile.curve_points or self.curve_points,
                 "blocks": blocks,
             }
         )
@@ -177,7 +186,7 @@ class RunSpec:
                 problem_settings.pop(name, None)
         return {
             "problem": problem_settings,
-            "network": self.network.model_dump(mode="json", exclude_none=True),
+            "network": self.network.settings(),
             "trainer": {"name": self.trainer, **trainer.settings()},
             "rounds": self.rounds,
             "seed": self.seed,
@@ -201,9 +210,12 @@ def read(path: Path) -> Spec:
     try:
         with path.open("rb") as handle:
             content = tomllib.load(handle)
-    except FileNotFoundError as error:
-        raise BadInput(f"no specification {path}; the ones that come with the suite are in tables/") from error
-    except tomllib.TOMLDecodeError as error:
+    except OSError as error:
+        reason = error.strerror or error
+        raise BadInput(
+            f"no specification {path} ({reason}); the ones that come with the suite are in tables/"
+        ) from error
+    except ValueError as error:  # no TOML, or no UTF-8
         raise BadInput(f"{path} is not valid TOML: {error}") from error
     try:
         return Spec.model_validate(content)

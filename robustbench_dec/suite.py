@@ -96,7 +96,8 @@ def report(specification: spec.Spec, stem: str, results: Path, tables: Path) -> 
     folders = list(runs)
     written += plots.curves(pd.concat([_curve(folder) for folder in folders]), tables / stem)
     trained, uaps = _pictures(runs, specification)
-    written += plots.perturbations(trained, uaps, tables / stem)
+    if trained or uaps:
+        written += plots.perturbations(trained, uaps, tables / stem)
     return [results / "leaderboard.csv", *written]
 
 

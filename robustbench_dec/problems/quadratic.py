@@ -17,6 +17,7 @@ and g, which is bounded, supplies the nonconvexity; grad Phi is then Danskin's, 
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -74,6 +75,9 @@ class Quadratic(Problem):
                 raise BadInput(
                     "Phi has no minimum when y is bounded and A indefinite; set coercive to true, or no bound"
                 )
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"dtype": str(self.dtype)}  # settings are told in JSON
 
     def start(self, seed: int) -> tuple[Tensor, Tensor]:
         """x0 of standard normal entries; y0 = 0, which is feasible whatever the bound."""

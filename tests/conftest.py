@@ -1,0 +1,114 @@
+"""One tiny table on digits, trained once a session; a test that changes files works on a copy."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from torch import Tensor, nn
+
+from robustbench_dec import run, spec, suite
+from robustbench_dec.attack import as_floats
+from robustbench_dec.problems.universal import Universal
+
+TABLE = """
+title = "Tiny"
+caption = "Two methods on digits."
+n_examples = 40
+curve_points = 2
+curve_examples = 40
+
+[network]
+graph = "complete"
+nodes = 2
+weights = "uniform"
+
+[[blocks]]
+title = "Digits"
+rounds = 24
+[blocks.problem]
+dataset = "digits"
+eps = 0.1
+[blocks.trainers.k_gt]
+eta_c = 0.2
+batch = 32
+[blocks.trainers.dec_fedtrack]
+eta_c = 0.2
+eta_d = 1.0
+batch = 32
+[[blocks.attacks]]
+name = "fgsm"
+eps = [0.05, 0.1]
+[[blocks.attacks]]
+name = "uap"
+eps = [0.2]
+steps = 10
+[[blocks.curve]]
+name = "fgsm"
+eps = [0.1]
+
+[profiles.smaller]
+rounds = 2
+n_examples = 10
+"""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A finished table: its specification's file, its results and its run folders (K-GT, Dec-FedTrack)."""
+
+    file: Path
+    results: Path
+    folders: list[Path]
+
+    @property
+    def specification(self) -> spec.Spec:
+        return spec.read(self.file)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """The tiny table with all its cells; read only."""
+    home = tmp_path_factory.mktemp("finished")
+    file = home / "tables" / "tiny.toml"
+    file.parent.mkdir()
+    file.write_text(TABLE)
+    folders = suite.make(spec.read(file), home / "results", progress=False)
+    return Made(file, home / "results", folders)
+
+
+@pytest.fixture
+def made(finished: Made, tmp_path: Path) -> Made:
+    """A copy of the tiny table, to be changed at will."""
+    shutil.copytree(finished.file.parent.parent, tmp_path / "made")
+    home = tmp_path / "made"
+    folders = [home / "results" / "runs" / folder.name for folder in finished.folders]
+    return Made(home / "tables" / "tiny.toml", home / "results", folders)
+
+
+@pytest.fixture(scope="session")
+def digits() -> Universal:
+    return Universal()
+
+
+@pytest.fixture
+def model(finished: Made) -> nn.Module:
+    """The trained Dec-FedTrack network."""
+    return run.mean_model(finished.folders[1])
+
+
+@pytest.fixture
+def images(digits: Universal) -> Tensor:
+    """60 test images in [0, 1]."""
+    return as_floats(digits.images.test_images[:60])
+
+
+@pytest.fixture
+def labels(digits: Universal) -> Tensor:
+    return digits.images.test_labels[:60]
+
+
+@pytest.fixture
+def training(digits: Universal) -> tuple[Tensor, Tensor]:
+    """200 training images, as universal attacks get them."""
+    return digits.images.train_images[:200], digits.images.train_labels[:200]

@@ -1,0 +1,324 @@
+"""The command line: newcomers get help, bad input gets one sentence and exit code 2, Ctrl-C loses nothing."""
+
+import errno
+import os
+import re
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Made
+
+from robustbench_dec import cli, files, plots, topology
+from robustbench_dec.data import sources
+from trainers.dec_fedtrack import DecFedTrack
+
+COMMANDS = [one.name or one.callback.__name__ for one in cli.app.registered_commands if one.callback]
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Run `robustbench-dec WORDS...` in an empty folder: exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*words: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["robustbench-dec", *map(str, words)])
+        code: Any = 0
+        try:
+            cli.main()
+        except SystemExit as error:
+            code = error.code or 0
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def refused(command: Run) -> Callable[..., str]:
+    """Run a command that must be refused; its one sentence."""
+
+    def run(*words: str | Path) -> str:
+        code, _, err = command(*words)
+        assert code == 2, err
+        assert err.startswith("robustbench-dec: ") and err.endswith("\n") and err.count("\n") == 1, err
+        assert "Traceback" not in err
+        return err
+
+    return run
+
+
+# Good input
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str, command: Run) -> None:
+    code, out, _ = command(name, "--help")
+    assert code == 0
+    assert f"robustbench-dec {name}" in out and len(out.splitlines()) > 5
+
+
+def test_the_help_names_every_command_and_first_steps(command: Run) -> None:
+    code, out, _ = command("--help")
+    assert code == 0
+    assert all(re.search(rf"\b{name}\b", out) for name in COMMANDS)
+    assert {"data", "list", "train", "attack", "table", "render", "tune"} <= set(COMMANDS)
+    assert "First steps" in out
+
+
+def test_python_dash_m_is_the_same_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["robustbench_dec", "train", "--trainer", "adam"])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_module("robustbench_dec", run_name="__main__")
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.startswith("robustbench-dec: no trainer 'adam'")
+
+
+def test_train_without_arguments_trains_on_digits_and_attack_attacks_it(command: Run, tmp_path: Path) -> None:
+    code, out, err = command("train", "--rounds", "2")
+    assert code == 0, err
+    assert "clean accuracy" in out and "2 rounds" in out and "SFO calls per node" in out
+    (folder,) = (tmp_path / "results" / "runs").iterdir()
+    assert files.read_json(folder / "run.json")["settings"]["problem"]["dataset"] == "digits"
+    code, out, err = command(
+        "attack", folder, "--attack", "pgd", "--eps", "8/255,0.1", "--set", "steps=5", "--n-examples", "9"
+    )
+    assert code == 0, err
+    assert len(out.splitlines()) == 2 and "pgd eps=0.1" in out
+    cells = [files.read_json(path) for path in (folder / "attacks").glob("*.json")]
+    assert sorted(cell["eps"] for cell in cells) == [8 / 255, 0.1]
+    assert all(cell["settings"]["steps"] == 5 and cell["n_examples"] == 9 for cell in cells)
+
+
+def test_list_names_what_is_on_the_shelves(command: Run) -> None:
+    code, out, _ = command("list")
+    assert code == 0
+    assert all(
+        word in out for word in ("dec_fedtrack", "k_gt", "fgsm", "pgd", "uap", "digits", "cifar10", "ring", "lazy")
+    )
+
+
+def test_table_uses_what_is_there_and_render_needs_nothing_else(
+    command: Run, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plots, "curves", lambda *arguments: [])  # slow, and shown in test_runs
+    monkeypatch.setattr(plots, "perturbations", lambda *arguments: [])
+    before = {path: path.stat().st_mtime_ns for path in made.results.rglob("*.json")}
+    code, out, err = command("table", made.file, "--results", made.results, "--jobs", "1")
+    assert code == 0, err
+    assert "2 runs complete" in out and "tiny.tex" in out
+    assert {path: path.stat().st_mtime_ns for path in made.results.rglob("*.json")} == before
+    table = made.file.with_suffix(".csv")
+    first = table.read_bytes()
+    table.unlink()
+    code, out, err = command("render", made.file, "--results", made.results)
+    assert code == 0, err
+    assert table.read_bytes() == first
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (["--trainer", "adam"], "no trainer 'adam'; there are: dec_fedtrack,"),
+        (["--trainer", "missing.py:Mine"], "no file missing.py"),
+        (["--dataset", "imagenet"], "imagenet.*digits"),
+        (["--classes", "cat"], "cat"),
+        (["--set", "etac=0.1"], "no setting 'etac'; there are: eta_c, eta_d"),
+        (["--set", "eta_c"], "NAME=VALUE"),
+        (["--set", "K=many"], "K"),
+        (["--set", "eta_r=1.2"], "eta_r must be between 0 and 1"),
+        (["--set", "eta_c=0"], "eta_c must be a positive step size"),
+        (["--set", "batch=100000"], "1 to .* samples"),
+        (["--eps", "-0.1"], "eps, the radius of y, must be a number of 0 or more, not -0.1"),
+        (["--eps", "inf"], "eps"),
+        (["--eps", "wide"], "expected a number such as 0.1 or 8/255, got 'wide'"),
+        (["--graph", "moebius"], "no graph 'moebius'; there are: ring"),
+        (["--graph", "star"], "take metropolis weights"),
+        (["--weights", "equal"], "no weights 'equal'"),
+        (["--nodes", "0"], "at least 1 node"),
+        (["--nodes", "400", "--classes", "0,1"], "400"),
+        (["--split", "by-hand"], "by-hand"),
+        (["--matrix", "W.csv"], "go together"),
+        (["--graph", "file", "--matrix", "W.csv"], "cannot read the matrix file"),
+        (["--device", "abacus"], "cannot use the device 'abacus'"),
+        (["--trainer", "k_gt", "--set", "eta_c=1e9"], "diverged in round 1 .*eta_c = 1e\\+09"),
+    ],
+)
+def test_training_that_cannot_be_is_refused_in_one_sentence(
+    words: list[str], sentence: str, refused: Callable[..., str], tmp_path: Path
+) -> None:
+    assert re.search(sentence, refused("train", "--rounds", "1", *words))
+    assert not list(tmp_path.rglob("run.json"))
+
+
+@pytest.mark.parametrize(
+    "W, sentence",
+    [
+        (np.full((5, 5), 0.3), "doubly stochastic"),
+        (np.eye(5), "must connect all nodes"),
+        (np.kron(np.eye(2), np.full((2, 2), 0.5)), "leaves 2 parts apart"),
+        (topology.build("ring", 4), "a matrix for 4 nodes, but the network has 5"),
+        (-np.eye(5) + 0.4, "non-negative"),
+    ],
+    ids=["sums", "alone", "parts", "size", "negative"],
+)
+def test_a_matrix_that_does_not_fit_is_refused_in_one_sentence(
+    W: np.ndarray, sentence: str, refused: Callable[..., str], tmp_path: Path
+) -> None:
+    np.savetxt(tmp_path / "W.csv", W, delimiter=",")
+    assert sentence in refused("train", "--rounds", "1", "--graph", "file", "--matrix", "W.csv")
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (["--attack", "square"], "no attack 'square'; there are: fgsm, pgd, uap"),
+        (["--eps", "-0.1"], "0 or more, not -0.1"),
+        (["--eps", "0.1,"], "expected a number"),
+        (["--set", "step=3"], "PGD has no setting 'step'; there are: eps, steps"),
+        (["--set", "steps=2"], "cannot reach the radius"),
+        (["--set", "random_start=perhaps"], "random_start"),
+        (["--attack", "uap", "--set", "step=leap"], "'gradient', 'sign' or 'adam'"),
+        (["--device", "abacus"], "device"),
+    ],
+)
+def test_an_attack_that_cannot_be_is_refused_in_one_sentence(
+    words: list[str], sentence: str, refused: Callable[..., str], finished: Made
+) -> None:
+    assert sentence in refused("attack", finished.folders[0], *words)
+
+
+def test_attacking_what_is_no_run_is_refused(refused: Callable[..., str], made: Made, tmp_path: Path) -> None:
+    assert "no finished run" in refused("attack", tmp_path / "nowhere")
+    checkpoint = made.folders[0] / "checkpoint.safetensors"
+    checkpoint.write_bytes((made.folders[1] / "checkpoint.safetensors").read_bytes())
+    assert "sha256" in refused("attack", made.folders[0], "--eps", "0.12")
+    checkpoint.unlink()
+    assert "missing" in refused("attack", made.folders[0], "--eps", "0.12")
+    (made.folders[0] / "run.json").write_text("{")
+    assert "should be JSON" in refused("attack", made.folders[0])
+
+
+def test_a_checkpoint_of_another_architecture_is_refused_in_one_sentence(
+    refused: Callable[..., str], made: Made
+) -> None:
+    """Its digest was put into run.json too, so only the network itself can tell."""
+    folder = made.folders[0]
+    checkpoint = folder / "checkpoint.safetensors"
+    content = checkpoint.read_bytes().replace(b'kernel\\": 5', b'kernel\\": 3')
+    checkpoint.write_bytes(content)
+    record = files.read_json(folder / "run.json")
+    files.write_json(folder / "run.json", record | {"checkpoint_sha256": files.sha256(checkpoint)})
+    assert "it belongs to another architecture" in refused("attack", folder, "--eps", "0.12")
+
+
+@pytest.mark.parametrize(
+    "old, new, sentence",
+    [
+        ('title = "Tiny"', "title = ", "is not valid TOML"),
+        ('title = "Tiny"', 'title = "Tiny"\nseeed = 3', "'seeed': extra inputs are not permitted"),
+        ("nodes = 2", "nodes = 2\nspeed = 1", "'network.speed': extra inputs are not permitted"),
+        ("rounds = 24", "rounds = 0", "'blocks.0.rounds'"),
+        ("[blocks.trainers.k_gt]", "[blocks.trainers.adam]", "no trainer 'adam'"),
+        ('name = "uap"', 'name = "upa"', "no attack 'upa'"),
+        ("steps = 10", "stepps = 10", "UAP has no setting 'stepps'"),
+        ("eps = 0.1\n", "epps = 0.1\n", "Universal has no setting 'epps'"),
+        ('dataset = "digits"', 'name = "quadratic"', "no setting"),
+    ],
+)
+def test_a_specification_that_cannot_be_is_refused_in_one_sentence(
+    old: str, new: str, sentence: str, refused: Callable[..., str], made: Made
+) -> None:
+    text = made.file.read_text()
+    assert old in text
+    made.file.write_text(text.replace(old, new, 1))
+    assert sentence in refused("table", made.file, "--results", made.results, "--jobs", "1")
+
+
+def test_what_is_no_specification_is_refused_in_one_sentence(
+    refused: Callable[..., str], finished: Made, tmp_path: Path
+) -> None:
+    assert "no profile 'fast'; there are: smaller" in refused("table", finished.file, "--profile", "fast")
+    assert "no specification" in refused("table", tmp_path / "none.toml")
+    assert "no specification" in refused("render", tmp_path)
+    assert "[tune]" in refused("tune", finished.file)
+    assert "no finished run" in refused("render", finished.file)
+    (tmp_path / "latin.toml").write_bytes(b'title = "caf\xe9"\n')
+    assert "is not valid TOML" in refused("table", tmp_path / "latin.toml")
+
+
+def test_a_results_folder_that_is_a_file_is_refused(refused: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("precious")
+    assert "taken" in refused("train", "--rounds", "1", "--results", "taken")
+    assert (tmp_path / "taken").read_text() == "precious"
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
+def test_no_space_and_no_permission_are_one_sentence_and_leave_no_half_files(
+    call: str, number: int, refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*arguments: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, call, fails)
+    sentence = refused("train", "--rounds", "1")
+    assert "cannot write" in sentence and os.strerror(number) in sentence and "choose a folder" in sentence
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_truncated_data_file_is_named_and_if_there_is_no_other_refused(
+    command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*arguments: Any) -> Any:
+        raise sources.Unavailable("not reachable")
+        yield
+
+    monkeypatch.setattr(sources, "published", unreachable)
+    monkeypatch.setattr(sources.shutil, "which", lambda name: None)
+    monkeypatch.delenv("ROBUSTBENCH_DEC_MIRROR", raising=False)
+    folder = tmp_path / "data" / "mnist"
+    folder.mkdir(parents=True)
+    (folder / "train-images-idx3-ubyte").write_bytes(b"\0\0\x08\x03")
+    monkeypatch.setenv("ROBUSTBENCH_DEC_DATA", str(tmp_path / "data"))
+    for words in (["data", "mnist"], ["train", "--dataset", "mnist", "--rounds", "1"]):
+        code, _, err = command(*words)
+        warning, sentence = err.splitlines()
+        assert code == 2
+        assert "train-images-idx3-ubyte is corrupt or partial" in warning
+        assert sentence.startswith("robustbench-dec: cannot obtain train-images-idx3-ubyte")
+
+
+def test_unknown_data_are_refused_with_the_known_ones(refused: Callable[..., str]) -> None:
+    assert re.search("imagenet.*cifar10.*digits|imagenet.*digits.*cifar10", refused("data", "imagenet"))
+
+
+def test_what_a_users_file_raises_is_quoted_in_one_sentence(refused: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("raise RuntimeError('several\\nlines')\n")
+    assert "mine.py cannot be imported: RuntimeError: several lines" in refused("train", "--trainer", "mine.py:Mine")
+    (tmp_path / "empty.py").write_text("")
+    assert "no class Mine" in refused("train", "--trainer", "empty.py:Mine")
+
+
+# Ctrl-C
+
+
+def test_ctrl_c_says_in_one_sentence_that_nothing_is_lost(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DecFedTrack, "step", interrupted)
+        code, _, err = command("train", "--rounds", "1")
+    assert code == 130
+    assert err == "robustbench-dec: stopped; the same command goes on where this one was\n"
+    assert command("train", "--rounds", "1")[0] == 0

@@ -1,0 +1,488 @@
+"""Runs and tables on disk: whole or absent, never computed twice, never mistaken for one another."""
+
+import base64
+import csv
+import json
+import pickle
+import shutil
+from dataclasses import MISSING, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import safetensors.torch
+import torch
+from conftest import Made
+
+from attacks.fgsm import FGSM
+from attacks.pgd import PGD
+from attacks.uap import UAP
+from robustbench_dec import data, files, leaderboard, plots, run, shelf, spec, suite, topology
+from robustbench_dec.errors import BadInput, Diverged
+from robustbench_dec.problems.universal import Universal
+from robustbench_dec.trainer import Trainer
+
+NETWORK = spec.NetworkSpec(nodes=4)  # a ring of 3 would mix to the exact mean
+STEPS: dict[str, dict[str, Any]] = {"dec_fedtrack": {"eta_c": 0.1, "eta_d": 1.0}, "k_gt": {"eta_c": 0.1}}
+"""Step sizes by trainer; one without an entry gets 0.05 for every setting that has no default."""
+
+
+def tiny(trainer: str = "dec_fedtrack", **changes: Any) -> spec.RunSpec:
+    """Six rounds of two local steps on digits, four nodes, a curve of four points."""
+    known = {field.name: field.default is MISSING for field in fields(class_of(trainer)) if field.init}
+    settings = STEPS.get(trainer) or {name: 0.05 for name, required in known.items() if required}
+    settings = settings | {name: 8 for name in known if name.endswith("batch")} | ({"K": 2} if "K" in known else {})
+    settings |= changes.pop("trainer_settings", {})
+    problem = {"dataset": "digits", "eps": 0.1} | changes.pop("problem", {})
+    curve = [spec.AttackSpec(name="fgsm", eps=[0.1])]
+    one = spec.RunSpec(problem, NETWORK, trainer, settings, 6, 0, curve, curve_points=3, curve_examples=20)
+    return replace(one, **changes)
+
+
+def train(one: spec.RunSpec, results: Path, **settings: Any) -> Path:
+    return run.train(one, results, progress=False, **settings)
+
+
+def class_of(name: str) -> type[Trainer]:
+    return shelf.find("trainer", name, Trainer)  # type: ignore[type-abstract]
+
+
+def must_not(*arguments: Any, **settings: Any) -> Any:
+    raise AssertionError("this was done before and must not be done again")
+
+
+def stamps(folder: Path) -> dict[str, tuple[int, int]]:
+    """Inode and time of every file."""
+    return {
+        str(p.relative_to(folder)): (p.stat().st_ino, p.stat().st_mtime_ns) for p in folder.rglob("*") if p.is_file()
+    }
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as handle:
+        return list(csv.DictReader(handle))
+
+
+# Interrupted runs
+
+
+@pytest.mark.parametrize("name", shelf.names("trainer"))
+def test_a_killed_run_ends_with_the_bits_of_an_undisturbed_one(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = tiny(name, problem={"classes": ["0", "1"]})
+    undisturbed = train(one, tmp_path / "undisturbed")
+    cls = class_of(name)
+    step, steps = cls.step, []
+
+    def killed(self: Trainer, state: Any, oracle: Any, net: Any) -> Any:
+        steps.append(net.ledger.rounds)
+        if steps.count(4) == 1 and steps[-1] == 4:
+            raise KeyboardInterrupt
+        return step(self, state, oracle, net)
+
+    monkeypatch.setattr(cls, "step", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train(one, tmp_path / "killed", save_seconds=0)
+    folder = tmp_path / "killed" / "runs" / one.id
+    assert [path.name for path in folder.iterdir()] == ["resume.safetensors"]
+    torch.manual_seed(1234)  # whatever happened in between
+    assert train(one, tmp_path / "killed", save_seconds=0) == folder
+    assert steps == [0, 1, 2, 3, 4, 4, 5]  # no round was trained twice
+    for file in ("checkpoint.safetensors", "curve.csv"):
+        assert (folder / file).read_bytes() == (undisturbed / file).read_bytes(), file
+    ours, theirs = (files.read_json(where / "run.json") for where in (folder, undisturbed))
+    for key in ("ledger", "clean", "checkpoint_sha256", "settings", "final_train_loss"):
+        assert ours[key] == theirs[key], key
+    assert not (folder / "resume.safetensors").exists()
+
+
+@pytest.mark.parametrize("keep", [0, 5, 0.5, 0.99], ids=["empty", "few-bytes", "half", "almost-all"])
+def test_a_truncated_resume_file_is_ignored(keep: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = tiny(rounds=3)
+    expected = (train(one, tmp_path / "undisturbed") / "checkpoint.safetensors").read_bytes()
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(run, "_finish", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+        train(one, tmp_path, save_seconds=0)
+    resume = tmp_path / "runs" / one.id / "resume.safetensors"
+    content = resume.read_bytes()
+    resume.write_bytes(content[: int(keep if keep >= 1 else keep * len(content))])
+    assert (train(one, tmp_path) / "checkpoint.safetensors").read_bytes() == expected
+
+
+def test_a_finished_run_is_not_trained_again(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in shelf.names("trainer"):
+        monkeypatch.setattr(class_of(name), "init", must_not)
+    before = stamps(made.results)
+    assert [train(one, made.results) for _, one in made.specification.runs()] == made.folders
+    assert stamps(made.results) == before
+
+
+@pytest.mark.parametrize("damage", ["truncated", "changed"])
+def test_a_damaged_checkpoint_is_detected_and_trained_again(damage: str, tmp_path: Path) -> None:
+    one = tiny(rounds=2)
+    folder = train(one, tmp_path)
+    checkpoint = folder / "checkpoint.safetensors"
+    whole = checkpoint.read_bytes()
+    checkpoint.write_bytes(whole[:-100] if damage == "truncated" else whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(BadInput, match=r"checkpoint\.safetensors has not the sha256 that run\.json tells"):
+        run.attack(folder, [("fgsm", FGSM(0.1))], problem=Universal(), n_examples=5, progress=False)
+    train(one, tmp_path)
+    assert checkpoint.read_bytes() == whole
+
+
+def test_a_run_whose_folder_was_never_finished_is_not_taken_for_finished(tmp_path: Path) -> None:
+    one = tiny(rounds=2)
+    folder = train(one, tmp_path)
+    (folder / "run.json").unlink()
+    train(one, tmp_path)
+    assert (folder / "run.json").is_file()
+
+
+# Names
+
+
+def test_a_changed_setting_gets_another_id(tmp_path: Path) -> None:
+    np.savetxt(tmp_path / "a.csv", topology.build("ring", 4), delimiter=",")
+    np.savetxt(tmp_path / "b.csv", topology.build("ring", 4, "lazy", 0.5), delimiter=",")
+    one = tiny()
+    variants = [
+        one,
+        replace(one, rounds=7),
+        replace(one, seed=1),
+        replace(one, curve_points=2),
+        replace(one, curve_examples=30),
+        replace(one, curve=[spec.AttackSpec(name="fgsm", eps=[0.2])]),
+        tiny("k_gt"),
+        *(tiny(trainer_settings={name: value}) for name, value in [("eta_c", 0.2), ("eta_d", 0.5), ("eta_s", 0.5)]),
+        *(tiny(trainer_settings={name: value}) for name, value in [("eta_r", 0.5), ("K", 3), ("batch", 16)]),
+        tiny(trainer_settings={"correction": "zero"}),
+        *(tiny(problem={name: value}) for name, value in [("eps", 0.2), ("clamp", True), ("split", "label")]),
+        *(tiny(problem={name: value}) for name, value in [("kernel", 3), ("validation", 0.2), ("mirrored", True)]),
+        tiny(problem={"classes": ["1", "2"]}),
+        tiny(problem={"classes": ["2", "1"]}),
+        *(
+            replace(one, network=spec.NetworkSpec(nodes=4, **{name: value}))
+            for name, value in [("pi", 0.5), ("seed", 1)]
+        ),
+        replace(one, network=spec.NetworkSpec(nodes=3)),
+        replace(one, network=spec.NetworkSpec(nodes=4, graph="complete")),
+        replace(one, network=spec.NetworkSpec(nodes=4, weights="metropolis")),
+        *(
+            replace(one, network=spec.NetworkSpec(nodes=4, graph="file", matrix=tmp_path / f))
+            for f in ("a.csv", "b.csv")
+        ),
+    ]
+    assert len({variant.id for variant in variants}) == len(variants)
+
+
+def test_a_default_that_is_spelt_out_changes_no_id() -> None:
+    spelt = tiny(trainer_settings={"eta_s": 1.0, "correction": "lemma"}, problem={"split": "iid", "name": "universal"})
+    assert spelt.id == tiny().id
+    assert tiny(problem={"eps": "1/10"}).id == tiny().id
+
+
+def test_an_edited_matrix_file_is_another_network(tmp_path: Path) -> None:
+    one = replace(tiny(), network=spec.NetworkSpec(nodes=4, graph="file", matrix=tmp_path / "W.csv"))
+    ids = set()
+    for pi in (1 / 3, 0.5):
+        np.savetxt(tmp_path / "W.csv", topology.build("ring", 4, "lazy", pi), delimiter=",")
+        ids.add(one.id)
+    assert len(ids) == 2
+
+
+def test_the_radius_of_y_is_nothing_to_a_method_without_y() -> None:
+    radii = [0.0, 0.1, 0.2]
+    assert len({tiny("k_gt", problem={"eps": eps, "clamp": eps > 0.1}).id for eps in radii}) == 1
+    assert len({tiny("dec_fedtrack", problem={"eps": eps}).id for eps in radii}) == 3
+
+
+# What a finished run tells
+
+
+@pytest.mark.parametrize("name, blocks, split", [("dec_fedtrack", 1, 1), ("k_gt", 0, 0)])
+def test_run_json_has_the_costs_of_the_formulas(name: str, blocks: int, split: int, tmp_path: Path) -> None:
+    folder = train(tiny(name), tmp_path)
+    record = files.read_json(folder / "run.json")
+    T, K, b, n, edges, d, q = 6, 2, 8, 4, 8, record["parameters"], 64
+    sfo = (T * K + 1) * b
+    assert record["ledger"] == {
+        "nodes": n,
+        "directed_edges": edges,
+        "sfo": sfo,
+        "sfo_x": sfo,
+        "sfo_y": split * sfo,
+        "rounds": T,
+        "exchanges": T,
+        "messages": T * edges,
+        "bytes_per_edge": T * 2 * (d + blocks * q) * 4,
+        "all_reduces": 1,
+    }
+    curve = rows_of(folder / "curve.csv")
+    assert [int(row["round"]) for row in curve] == [0, 2, 4, 6]
+    assert [int(row["sfo"]) for row in curve] == [(t * K + 1) * b for t in (0, 2, 4, 6)]
+    assert {key: int(curve[-1][key]) for key in ("exchanges", "messages", "bytes_per_edge")} == {
+        key: record["ledger"][key] for key in ("exchanges", "messages", "bytes_per_edge")
+    }
+    assert all(0 <= float(row["fgsm@0.1"]) <= float(row["clean_acc"]) <= 1 for row in curve)
+    assert (folder / "perturbation.safetensors").is_file() == (name == "dec_fedtrack")
+    clean = record["clean"]
+    assert clean["node_min"] <= clean["node_mean"] <= clean["node_max"]
+    assert clean["n_examples"] == 360
+
+
+def test_the_model_attacked_is_the_average_of_the_nodes(tmp_path: Path) -> None:
+    folder = train(tiny(rounds=2), tmp_path)
+    X = safetensors.torch.load_file(folder / "checkpoint.safetensors")["X"]
+    assert not X[0].equal(X[1])
+    parameters = torch.cat([p.detach().flatten() for p in run.mean_model(folder).parameters()])
+    assert parameters.equal(X.mean(0))
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_divergence_names_the_round_and_the_step_sizes(name: str, tmp_path: Path) -> None:
+    with pytest.raises(Diverged, match=r"in round 1 \(loss .*eta_c = 1e\+09.*; smaller step sizes") as caught:
+        train(tiny(name, trainer_settings={"eta_c": 1e9, "batch": 64}), tmp_path)
+    assert all(f"{size} = " in str(caught.value) for size in STEPS[name])
+    assert not list(tmp_path.rglob("run.json"))
+
+
+def test_a_loss_that_explodes_without_leaving_the_finite_numbers_is_divergence(tmp_path: Path) -> None:
+    with pytest.raises(Diverged, match=r"in round \d+ \(loss \d"):
+        train(tiny("k_gt", trainer_settings={"eta_c": 30.0}, rounds=30), tmp_path)
+
+
+def test_only_networks_are_runs(tmp_path: Path) -> None:
+    one = spec.RunSpec({"name": "quadratic"}, NETWORK, "k_gt", {"eta_c": 0.1}, 1, 0, [], 1, 1)
+    with pytest.raises(BadInput, match="Quadratic"):
+        train(one, tmp_path)
+
+
+# Checkpoints
+
+
+def checkpoint(path: Path, tensors: dict[str, torch.Tensor], card: Any) -> Path:
+    metadata = {} if card is None else {"architecture": json.dumps(card)}
+    path.write_bytes(safetensors.torch.save(tensors, metadata))
+    return path
+
+
+def test_a_checkpoint_of_another_architecture_is_refused(tmp_path: Path) -> None:
+    card = Universal().architecture.as_json()
+    X = torch.zeros(2, 1498)
+    path = tmp_path / "checkpoint.safetensors"
+    assert run.load_checkpoint(checkpoint(path, {"X": X}, card)) is not None
+    for bad, words in [
+        ({"name": "cnn1", "classes": 2}, "1,498; it belongs to another architecture"),
+        ({"kernel": 3}, "it belongs to another architecture"),
+        ({"name": "resnet"}, "no network 'resnet'; there are: cnn1"),
+        ({"depth": 3}, "network card"),
+    ]:
+        with pytest.raises(BadInput, match=words):
+            run.load_checkpoint(checkpoint(path, {"X": X}, card | bad))
+    for other in ({"name": "cnn1"}, ["cnn1"], None):
+        with pytest.raises(BadInput, match="network card"):
+            run.load_checkpoint(checkpoint(path, {"X": X}, other))
+    with pytest.raises(BadInput, match="not a whole"):
+        run.load_checkpoint(checkpoint(path, {"weights": X}, card))
+
+
+def test_a_checkpoint_of_another_run_is_refused(made: Made) -> None:
+    k_gt, dec_fedtrack = made.folders
+    shutil.copy(k_gt / "checkpoint.safetensors", dec_fedtrack / "checkpoint.safetensors")
+    with pytest.raises(BadInput, match="sha256"):
+        run.mean_model(dec_fedtrack)
+
+
+class Bomb:
+    """What a malicious checkpoint could hold: unpickling it fails the test."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return pytest.fail, ("a checkpoint was unpickled",)
+
+
+def test_pickles_are_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.safetensors"
+    path.write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(BadInput, match="pickles are not read"):
+        run.load_checkpoint(path)
+    torch.save({"X": torch.zeros(1)}, path)
+    with pytest.raises(BadInput, match="pickles are not read"):
+        run.load_checkpoint(path)
+    with pytest.raises(BadInput, match="no checkpoint"):
+        run.load_checkpoint(tmp_path / "missing.safetensors")
+
+
+# Cells
+
+
+def test_cells_that_exist_are_not_computed_again(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = stamps(made.results)
+    monkeypatch.setattr(run, "evaluate", must_not)
+    monkeypatch.setattr(run, "mean_model", must_not)
+    assert suite.make(made.specification, made.results, progress=False) == made.folders
+    assert stamps(made.results) == before
+    with pytest.raises(AssertionError, match="must not be done again"):  # a new radius is new work
+        run.attack(made.folders[0], [("fgsm", FGSM(0.07))], problem=Universal(), n_examples=40, progress=False)
+
+
+def test_a_cell_tells_all_that_decides_its_number(made: Made, digits: Universal) -> None:
+    folder = made.folders[1]
+    attacks = [("pgd", PGD(0.1, steps=5)), ("uap", UAP(0.2, steps=5, batch=16))]
+    pgd, uap = run.attack(folder, attacks, problem=digits, n_examples=30, progress=False)
+    assert pgd["settings"] == {"eps": 0.1, "steps": 5, "alpha": 0.025, "random_start": True}
+    bits = np.unpackbits(np.frombuffer(base64.b64decode(pgd["bits"]), np.uint8))[:30]
+    assert bits.sum() == pgd["n_correct"] == round(30 * pgd["robust_acc"])
+    assert pgd["n_examples"] == 30 and pgd["robust_acc"] <= pgd["clean_acc"]
+    assert pgd["forwards"] == pgd["backwards"] == 5 * round(30 * pgd["clean_acc"])
+    assert pgd["checkpoint_sha256"] == files.sha256(folder / "checkpoint.safetensors")
+    assert pgd["perturbation_file"] is None and not pgd["universal"]
+    y = safetensors.torch.load_file(folder / "attacks" / uap["perturbation_file"])["y"]
+    assert uap["universal"] and y.shape == (1, 8, 8) and 0 < y.abs().max() <= 0.2 + 1e-6
+    on_disk = sorted(path.name for path in (folder / "attacks").glob("*-0.[12]-*.json"))
+    assert len(on_disk) == 4  # these two beside the table's fgsm at 0.1 and uap at 0.2
+
+
+def test_universal_attacks_of_a_run_see_the_training_part_only(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, seen = Universal(), []
+    fit = UAP.fit
+
+    def spied(self: UAP, model: Any, images: torch.Tensor, labels: torch.Tensor) -> Any:
+        seen.append((images, labels))
+        return fit(self, model, images, labels)
+
+    monkeypatch.setattr(UAP, "fit", spied)
+    run.attack(made.folders[0], [("uap", UAP(0.1, steps=1))], problem=problem, n_examples=5, progress=False)
+    ((images, labels),) = seen
+    assert images.equal(problem.images.train_images) and labels.equal(problem.images.train_labels)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ("fgsm", FGSM(0.2), None, 0, "test"),
+        ("fgsm", FGSM(0.1), 10, 0, "test"),
+        ("fgsm", FGSM(0.1), None, 1, "test"),
+        ("fgsm", FGSM(0.1), None, 0, "validation"),
+        ("pgd", PGD(0.1), None, 0, "test"),
+    ],
+)
+def test_cells_of_different_numbers_have_different_files(other: tuple[Any, ...]) -> None:
+    assert run.cell_path(Path("run"), *other) != run.cell_path(Path("run"), "fgsm", FGSM(0.1), None, 0, "test")
+
+
+def test_a_given_alpha_and_the_same_alpha_by_default_are_one_cell() -> None:
+    default, given = PGD(0.1, rel_alpha=0.25), PGD(0.1, alpha=0.025)
+    assert run.cell_path(Path(), "pgd", default, None, 0) == run.cell_path(Path(), "pgd", given, None, 0)
+
+
+def test_a_cell_of_another_checkpoint_is_not_used(made: Made) -> None:
+    path = next((made.folders[0] / "attacks").glob("fgsm-0.1-*.json"))
+    cell = files.read_json(path)
+    files.write_json(path, cell | {"checkpoint_sha256": "0" * 64, "robust_acc": 0.123})
+    rows = leaderboard.gather(made.results)
+    assert len(rows) == 5 and 0.123 not in set(rows["robust_acc"])
+    suite.make(made.specification, made.results, progress=False)
+    again = files.read_json(path)
+    assert (again["robust_acc"], again["bits"]) == (cell["robust_acc"], cell["bits"])
+    assert again["checkpoint_sha256"] == cell["checkpoint_sha256"]
+
+
+def test_a_damaged_cell_is_refused_by_name(made: Made) -> None:
+    path = next((made.folders[0] / "attacks").glob("*.json"))
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(BadInput, match=f"{path.name} should be JSON but is not.*delete it"):
+        suite.make(made.specification, made.results, progress=False)
+
+
+# Tables
+
+
+RENDERED = ["tiny.csv", "tiny.md", "tiny.tex", "tiny-curves.png", "tiny-curves.pdf", "tiny-perturbations.png"]
+
+
+def test_a_table_is_rendered_from_cells_alone_and_always_to_the_same_bytes(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in made.folders:
+        (folder / "checkpoint.safetensors").unlink()
+    for module, name in [(data, "load"), (data, "fetch"), (run, "train"), (run, "attack")]:
+        monkeypatch.setattr(module, name, must_not)
+    contents = []
+    for tables, names in [(made.file.parent, RENDERED), (tmp_path / "elsewhere", RENDERED[:3])]:
+        written = suite.report(made.specification, "tiny", made.results, tables)
+        assert sorted(path.name for path in written) == sorted([*names, "leaderboard.csv"])
+        assert all(path.stat().st_size > 100 for path in written)
+        contents.append({path.name: path.read_bytes() for path in written if path.suffix in (".csv", ".md", ".tex")})
+        monkeypatch.setattr(plots, "curves", lambda *arguments: [])  # slow, and its bytes are shown in test_report
+        monkeypatch.setattr(plots, "perturbations", lambda *arguments: [])
+    first, second = contents
+    assert first == second and len(first) == 4
+    rows = leaderboard.read(made.results / "leaderboard.csv")
+    cells = list(made.results.rglob("attacks/*.json"))
+    assert len(rows) == len(cells) == 6
+    assert set(rows["table"]) == {"tiny"} and set(rows["method"]) == {"k_gt", "dec_fedtrack"}
+    assert set(zip(rows["attack"], rows["eps"], strict=True)) == {("fgsm", 0.05), ("fgsm", 0.1), ("uap", 0.2)}
+    frame = pd.read_csv(made.file.with_suffix(".csv"))
+    assert len(frame) == 2 * (1 + 3)  # clean accuracy and three attacked columns of two methods
+
+
+def test_numbers_of_a_table_are_those_of_its_cells(made: Made, tmp_path: Path) -> None:
+    rows = leaderboard.gather(made.results)
+    cells = [files.read_json(path) for path in made.results.rglob("attacks/*.json")]
+    keys = ("method", "attack", "eps", "robust_acc", "clean_acc", "n_correct")
+    assert sorted(tuple(cell[key] for key in keys) for cell in cells) == sorted(
+        tuple(row) for row in rows[list(keys)].itertuples(index=False)
+    )
+
+
+def test_a_table_without_perturbations_is_rendered_without_their_picture(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plots, "curves", lambda *arguments: [])  # slow, and shown above
+    whole = made.specification
+    block = whole.blocks[0].model_copy(
+        update={"trainers": {"k_gt": whole.blocks[0].trainers["k_gt"]}, "attacks": whole.blocks[0].attacks[:1]}
+    )
+    written = suite.report(whole.model_copy(update={"blocks": [block]}), "plain", made.results, tmp_path / "plain")
+    assert {path.name for path in written} == {"leaderboard.csv", "plain.csv", "plain.md", "plain.tex"}
+
+
+def test_runs_side_by_side_are_the_runs_one_after_the_other_bit_for_bit(finished: Made, tmp_path: Path) -> None:
+    smaller = finished.specification.with_profile("smaller")
+    alone = suite.make(smaller, tmp_path / "alone", jobs=1, progress=False)
+    beside = suite.make(smaller, tmp_path / "beside", jobs=2, progress=False)
+    assert [folder.name for folder in beside] == [folder.name for folder in alone]
+    for one, other in zip(alone, beside, strict=True):
+        for file in ("checkpoint.safetensors", "curve.csv"):
+            assert (one / file).read_bytes() == (other / file).read_bytes()
+        ours, theirs = (
+            {p.name: files.read_json(p)["bits"] for p in where.glob("attacks/*.json")} for where in (one, other)
+        )
+        assert ours == theirs and len(ours) == 3
+
+
+def test_nothing_to_render_is_refused(made: Made, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no finished run of this table"):
+        suite.report(made.specification, "tiny", tmp_path / "empty", tmp_path)
+
+
+def test_a_profile_changes_what_it_names_and_gets_its_own_runs(finished: Made) -> None:
+    whole = finished.specification
+    smaller = whole.with_profile("smaller")
+    assert (smaller.n_examples, smaller.blocks[0].rounds, smaller.seeds) == (10, 2, whole.seeds)
+    assert {one.id for _, one in smaller.runs()}.isdisjoint(one.id for _, one in whole.runs())
+
+
+def test_a_missing_checkpoint_is_trained_again_only_when_a_cell_is_missing(made: Made) -> None:
+    folder = made.folders[0]
+    whole = (folder / "checkpoint.safetensors").read_bytes()
+    for one in made.folders:
+        (one / "checkpoint.safetensors").unlink()
+    next((folder / "attacks").glob("fgsm-0.05-*.json")).unlink()
+    suite.make(made.specification, made.results, progress=False)
+    assert (folder / "checkpoint.safetensors").read_bytes() == whole
+    assert not (made.folders[1] / "checkpoint.safetensors").exists()
+    assert len(list((folder / "attacks").glob("*.json"))) == 3

@@ -1,0 +1,60 @@
+"""DREAM: gradient tracking of a PAGE estimate with accelerated gossip (Chen, Ye, Luo 2022).
+
+    V = FastMix(U, K)
+    X <- FastMix(X - eta_x Vx, K),   Y <- P(FastMix(Y + eta_y Vy, K))
+    G+ = g_B'(X, Y)                                           with probability p: a new, big minibatch B'
+    G+ = G + (omega / q) (g_B(X, Y) - g_B(X_prev, Y_prev))    otherwise: omega ~ Bernoulli(q), one B at both points
+    U <- V + G+ - G                                           from U = G
+
+The nodes share p's and omega's tosses. The first G is g_B'. Expected oracle calls a step: p |B'| + (1 - p) q 2 |B|;
+2K exchanges. FastMix is the Chebyshev recursion, and G's old error is not multiplied by 1/q: both as in the paper.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+from robustbench_dec.network import Network
+from robustbench_dec.oracle import Oracle
+from robustbench_dec.tracking import Tracked, begin, fresh, move
+from robustbench_dec.trainer import Trainer, require
+
+
+@dataclass(frozen=True)
+class Dream(Trainer):
+    """Step sizes, rounds of FastMix, probabilities, sizes of B and of B' (big_batch None: a node's whole share)."""
+
+    title: ClassVar[str] = "DREAM"
+
+    eta_x: float
+    eta_y: float
+    K: int = 2
+    p: float = 0.5
+    q: float = 0.5
+    batch: int = 64
+    big_batch: int | None = 128
+
+    def __post_init__(self) -> None:
+        require(self.eta_x > 0, f"eta_x must be a positive step size, not {self.eta_x}")
+        require(self.eta_y > 0, f"eta_y must be a positive step size, not {self.eta_y}")
+        require(self.K >= 1, f"K must be at least 1 round of gossip, not {self.K}")
+        require(0 < self.p <= 1, f"p must be a probability, more than 0 and at most 1, not {self.p}")
+        require(0 < self.q <= 1, f"q must be a probability, more than 0 and at most 1, not {self.q}")
+        for size in (self.batch, self.big_batch):
+            require(size is None or size >= 1, f"a batch must have at least 1 sample, not {size}")
+
+    def init(self, oracle: Oracle, net: Network) -> Tracked:
+        X, Y = oracle.start()
+        return begin(X, Y, *fresh(oracle, X, Y, self.big_batch))
+
+    def step(self, state: Tracked, oracle: Oracle, net: Network) -> Tracked:
+        X, Y, Vx, Vy = move(state, partial(net.fastmix, rounds=self.K), oracle, self.eta_x, self.eta_y, "atc")
+        Gx, Gy = state.Gx, state.Gy
+        if oracle.coin(self.p):
+            Gx, Gy = fresh(oracle, X, Y, self.big_batch)
+        elif oracle.coin(self.q):
+            B = oracle.draw(self.batch)
+            Bx_prev, By_prev = oracle.grad(state.X, state.Y, B)
+            Bx, By = oracle.grad(X, Y, B)
+            Gx, Gy = Gx + (Bx - Bx_prev) / self.q, Gy + (By - By_prev) / self.q
+        return Tracked(X, Y, Vx + Gx - state.Gx, Vy + Gy - state.Gy, Gx, Gy, state.T + 1)

@@ -1,0 +1,51 @@
+"""FedGDA-GT: K local steps with full gradients and a fresh gradient-tracking correction (Sun, Wei 2022).
+
+    Ax, Ay = full local gradients at (X0, Y0),   C = mean(Ax) - Ax,   D = mean(Ay) - Ay     first all-reduce
+    X <- X - eta_x (Gx + C),   Y <- P(Y + eta_y (Gy + D))                                   K times from X0, Y0
+    X <- mean(X),   Y <- mean(Y)                                                            second all-reduce
+
+(K + 1) m oracle calls a round. Dec-FedTrack on W = J, but for its correction, which is one round old.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from torch import Tensor
+
+from robustbench_dec.network import Network
+from robustbench_dec.oracle import Oracle
+from robustbench_dec.trainer import Trainer, first_correction, require
+
+
+class State(NamedTuple):
+    """Iterates, the same in every node's row."""
+
+    X: Tensor
+    Y: Tensor
+
+
+@dataclass(frozen=True)
+class FedGDAGT(Trainer):
+    """Step sizes and the number K of local steps."""
+
+    title: ClassVar[str] = "FedGDA-GT"
+
+    eta_x: float
+    eta_y: float
+    K: int = 5
+
+    def __post_init__(self) -> None:
+        require(self.eta_x > 0, f"eta_x must be a positive step size, not {self.eta_x}")
+        require(self.eta_y > 0, f"eta_y must be a positive step size, not {self.eta_y}")
+        require(self.K >= 1, f"K must be at least 1 local step, not {self.K}")
+
+    def init(self, oracle: Oracle, net: Network) -> State:
+        return State(*oracle.start())
+
+    def step(self, state: State, oracle: Oracle, net: Network) -> State:
+        X, Y = state
+        C, D = first_correction("lemma", net, *oracle.full_grad(X, Y))
+        for _ in range(self.K):
+            Gx, Gy = oracle.full_grad(X, Y)
+            X, Y = X - self.eta_x * (Gx + C), oracle.project(Y + self.eta_y * (Gy + D))
+        return State(*net.mean(X, Y))

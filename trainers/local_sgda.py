@@ -1,0 +1,51 @@
+"""Local SGDA: K local steps, then an average by a server (Deng, Mahdavi 2021). No correction: heterogeneity stalls it.
+
+    X <- X - eta_x Gx,   Y <- P(Y + eta_y Gy)       K times, both gradients at the same point and batch
+    X <- mean(X),        Y <- mean(Y)               one all-reduce
+
+K |B| oracle calls a round.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from torch import Tensor
+
+from robustbench_dec.network import Network
+from robustbench_dec.oracle import Oracle
+from robustbench_dec.trainer import Trainer, require
+
+
+class State(NamedTuple):
+    """Iterates, the same in every node's row."""
+
+    X: Tensor
+    Y: Tensor
+
+
+@dataclass(frozen=True)
+class LocalSGDA(Trainer):
+    """Step sizes, the number K of local steps, and the size of a minibatch."""
+
+    title: ClassVar[str] = "Local SGDA"
+
+    eta_x: float
+    eta_y: float
+    K: int = 5
+    batch: int = 128
+
+    def __post_init__(self) -> None:
+        require(self.eta_x > 0, f"eta_x must be a positive step size, not {self.eta_x}")
+        require(self.eta_y > 0, f"eta_y must be a positive step size, not {self.eta_y}")
+        require(self.K >= 1, f"K must be at least 1 local step, not {self.K}")
+        require(self.batch >= 1, f"a batch must have at least 1 sample, not {self.batch}")
+
+    def init(self, oracle: Oracle, net: Network) -> State:
+        return State(*oracle.start())
+
+    def step(self, state: State, oracle: Oracle, net: Network) -> State:
+        X, Y = state
+        for _ in range(self.K):
+            Gx, Gy = oracle.grad(X, Y, oracle.draw(self.batch))
+            X, Y = X - self.eta_x * Gx, oracle.project(Y + self.eta_y * Gy)
+        return State(*net.mean(X, Y))

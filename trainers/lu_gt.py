@@ -1,0 +1,55 @@
+"""LU-GT: gradient tracking with full gradients and K local steps between exchanges (Nguyen et al. 2022).
+
+    X <- X - eta_x (Gx + C),   Y <- P(Y + eta_y (Gy + D))       K times, Gx and Gy the full local gradients
+    C <- W (C + Gx) - Gx,      D <- W (D + Gy) - Gy             with the last local step's gradients; C = D = 0 at first
+    X <- W X,                  Y <- W Y                         all in one exchange
+
+Ordinary gradient tracking, V = G + C, that mixes in every K-th step only. Published for minimisation; here both blocks
+are tracked. K m oracle calls a round. Dec-FedTrack has the mean of the K gradients where this has the last.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from torch import Tensor
+
+from robustbench_dec.network import Network
+from robustbench_dec.oracle import Oracle
+from robustbench_dec.trainer import Trainer, require
+
+
+class State(NamedTuple):
+    """Iterates and corrections, one row per node."""
+
+    X: Tensor
+    Y: Tensor
+    C: Tensor
+    D: Tensor
+
+
+@dataclass(frozen=True)
+class LUGT(Trainer):
+    """Step sizes and the number K of local steps."""
+
+    title: ClassVar[str] = "LU-GT"
+
+    eta_x: float
+    eta_y: float
+    K: int = 5
+
+    def __post_init__(self) -> None:
+        require(self.eta_x > 0, f"eta_x must be a positive step size, not {self.eta_x}")
+        require(self.eta_y > 0, f"eta_y must be a positive step size, not {self.eta_y}")
+        require(self.K >= 1, f"K must be at least 1 local step, not {self.K}")
+
+    def init(self, oracle: Oracle, net: Network) -> State:
+        X, Y = oracle.start()
+        return State(X, Y, X - X, Y - Y)
+
+    def step(self, state: State, oracle: Oracle, net: Network) -> State:
+        X, Y, C, D = state
+        for _ in range(self.K):
+            Gx, Gy = oracle.full_grad(X, Y)
+            X, Y = X - self.eta_x * (Gx + C), oracle.project(Y + self.eta_y * (Gy + D))
+        X, Y, WVx, WVy = net.mix(X, Y, C + Gx, D + Gy)
+        return State(X, Y, WVx - Gx, WVy - Gy)

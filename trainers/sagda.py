@@ -1,0 +1,56 @@
+"""SAGDA: K local steps with fresh control variates, two step sizes each for clients and server (Yang et al. 2022).
+
+    Ax, Ay = gradients at (X0, Y0) on one batch,   C = mean(Ax) - Ax,   D = mean(Ay) - Ay         first all-reduce
+    X <- X - eta_x (Gx + C),   Y <- P(Y + eta_y (Gy + D))                  K times, each on a new batch, from X0, Y0
+    X <- X0 + server_x mean(X - X0),   Y <- P(Y0 + server_y mean(Y - Y0))                         second all-reduce
+
+(K + 1) |B| oracle calls a round. All clients take part in every round.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from torch import Tensor
+
+from robustbench_dec.network import Network
+from robustbench_dec.oracle import Oracle
+from robustbench_dec.trainer import Trainer, first_correction, require
+
+
+class State(NamedTuple):
+    """Iterates, the same in every node's row."""
+
+    X: Tensor
+    Y: Tensor
+
+
+@dataclass(frozen=True)
+class SAGDA(Trainer):
+    """Step sizes of clients and server, the number K of local steps, and the size of a minibatch."""
+
+    title: ClassVar[str] = "SAGDA"
+
+    eta_x: float
+    eta_y: float
+    server_x: float = 1.0
+    server_y: float = 1.0
+    K: int = 5
+    batch: int = 128
+
+    def __post_init__(self) -> None:
+        for name in ("eta_x", "eta_y", "server_x", "server_y"):
+            require(getattr(self, name) > 0, f"{name} must be a positive step size, not {getattr(self, name)}")
+        require(self.K >= 1, f"K must be at least 1 local step, not {self.K}")
+        require(self.batch >= 1, f"a batch must have at least 1 sample, not {self.batch}")
+
+    def init(self, oracle: Oracle, net: Network) -> State:
+        return State(*oracle.start())
+
+    def step(self, state: State, oracle: Oracle, net: Network) -> State:
+        X0, Y0 = X, Y = state
+        C, D = first_correction("lemma", net, *oracle.grad(X, Y, oracle.draw(self.batch)))
+        for _ in range(self.K):
+            Gx, Gy = oracle.grad(X, Y, oracle.draw(self.batch))
+            X, Y = X - self.eta_x * (Gx + C), oracle.project(Y + self.eta_y * (Gy + D))
+        shift_x, shift_y = net.mean(X - X0, Y - Y0)
+        return State(X0 + self.server_x * shift_x, oracle.project(Y0 + self.server_y * shift_y))
