@@ -28,7 +28,7 @@ SCALINGS = pytest.mark.parametrize("scaling", ["A", "B", "C"])
 
 @pytest.fixture(autouse=True)
 def table(monkeypatch: pytest.MonkeyPatch) -> data.Tabular:
-    """A small set `small` of random rows, and one of them, `blank`, without a test part."""
+    """A set `small` of random rows, `blank`, the same without a test part, and `large`, with 30 times as large rows."""
     random = np.random.default_rng(0)
     features = sparse.csr_matrix(random.standard_normal((SAMPLES, FEATURES)) * random.integers(0, 2, (SAMPLES, 3)))
     labels = torch.from_numpy(random.permutation(np.repeat([-1, 1], [18, 12])))
@@ -36,7 +36,7 @@ def table(monkeypatch: pytest.MonkeyPatch) -> data.Tabular:
     small = data.Tabular("small", ("-1", "+1"), features, labels, *test, digest="")
     blank = dataclasses.replace(small, test_features=features[:0], test_labels=labels[:0])
     real = data.load_tabular
-    sets = {"small": small, "blank": blank}
+    sets = {"small": small, "blank": blank, "large": dataclasses.replace(small, train_features=30 * features)}
     monkeypatch.setattr(robust_logistic.data, "load_tabular", lambda name: sets[name] if name in sets else real(name))
     return small
 
@@ -225,6 +225,23 @@ def test_gradients_change_no_faster_than_l_says_and_f_is_as_concave_as_mu_says(s
         torch.testing.assert_close((ascent * (Y_other - Y)).sum(1), exact.mu * (Y - Y_other).square().sum(1))
 
 
+@SCALINGS
+def test_l_is_close_to_the_curvature_where_y_is_all_on_the_largest_row(scaling: str) -> None:
+    problem = small(scaling=scaling, dataset="large")
+    shards = problem.shards(NODES, seed=0)
+    exact = problem.exact(shards)
+    node, row = divmod(int(shards[0].norm(dim=2).argmax()), problem.m)
+    batch = tuple(part[node] for part in shards)
+    y = torch.zeros(problem.N, dtype=torch.float64)
+    y[node * problem.m + row] = 1
+    d = FEATURES + 1
+    hessian = torch.autograd.functional.hessian(
+        lambda z: problem.loss(z[:d], z[d:], batch), torch.cat([torch.zeros(d, dtype=torch.float64), y])
+    )
+    curvature = torch.linalg.matrix_norm(hessian, 2).item()
+    assert curvature <= exact.l <= 1.2 * curvature
+
+
 def test_a_point_that_diverged_is_measured_as_nan() -> None:
     exact = small().exact(small().shards(NODES, seed=0))
     x = torch.full((FEATURES + 1,), math.nan)
@@ -299,7 +316,7 @@ def test_the_start_is_common_feasible_and_as_asked() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"y0": (0.5, 0.6)}, "y0 must lie in the simplex, its coordinates 0 or more with the sum 1, not have the sum 1."),
+        ({"y0": (0.5, 0.6)}, "y0 must lie in the simplex, its coordinates 0 or more with the sum 1, not have the sum"),
         ({"y0": (1.5, -0.5)}, "not have the sum 1 and the smallest coordinate -0.5"),
         ({"y0": (math.nan, 1.0)}, "y0 must lie in the simplex"),
         ({"y0": (1.0, math.nan)}, "y0 must lie in the simplex"),
