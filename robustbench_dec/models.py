@@ -13,8 +13,8 @@ CHANNELS = {"cnn1": (8,), "cnn2": (16, 32), "cnn3": (16, 32, 64)}
 """Channels of each convolution, by the name of the network."""
 
 STRIDED = {"cnn2": 1}
-"""How many convolutions, from the first on, halve the image by a stride of 2; the others do it by max-pooling. On MNIST a
-strided first convolution costs half as much as a pooled one and stays stable at twice the step size."""
+"""How many convolutions, from the first on, halve the image by a stride of 2; the others do it by max-pooling. On MNIST
+a strided first convolution costs half as much as a pooled one and stays stable at twice the step size."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Architecture:
 
 
 class ConvolutionalNetwork(nn.Module):
-    """(convolution, 2x2 max-pooling, ReLU), or (convolution with stride 2, ReLU), per entry of CHANNELS; a linear layer.
+    """(convolution, 2x2 max-pooling, ReLU) or (convolution with stride 2, ReLU) per entry of CHANNELS, a linear layer.
 
     Pooling before the ReLU gives the same values as after it, on a quarter of the numbers. Activations are kept in
     channels-last order, in which pooling on CPUs is several times faster.
