@@ -1,11 +1,13 @@
 # Every target works on a fresh clone: it makes .venv, installs, fetches data, runs.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 RESULTS ?= results
 DEVICE ?= cpu
 BIN := .venv/bin
 
-# `make table2`, `make table2 PROFILE=quick`, `make table2 SEEDS=1`, `make table2 RESULTS=out` (a new folder: everything is trained anew)
-TABLE_OPTIONS := --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PROFILE)) $(if $(SEEDS),--seeds $(SEEDS)) \
+# make table2                    what is missing in results/
+# make table2 RESULTS=out        everything anew, in a folder of its own
+# make table2 PROFILE=quick, SEEDS=1, JOBS=4, DEVICE=cuda
+TABLE_OPTIONS := $(if $(JOBS),--jobs $(JOBS)) --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PROFILE)) $(if $(SEEDS),--seeds $(SEEDS)) \
 	$(if $(filter-out results,$(RESULTS)),--tables $(RESULTS))
 
 .PHONY: setup table2 tune test bench clean
@@ -13,7 +15,8 @@ TABLE_OPTIONS := --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profi
 setup: .venv/installed
 
 .venv/installed: pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed as '$(PYTHON)'; set PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed, not '$(PYTHON)'; set PYTHON=/path/to/python3.11" >&2; exit 2; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 torchvision==0.28.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
@@ -32,7 +35,7 @@ test: setup
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
-bench: setup
+bench: setup  # attack_strength needs the checkpoints of table2
 	$(BIN)/python benchmarks/training_speed.py
 	$(BIN)/python benchmarks/attack_strength.py
 
