@@ -1,11 +1,13 @@
 """A whole table: train and attack what is missing, gather, render. Files that exist are work that is done."""
 
+import contextlib
 import functools
 import itertools
 import os
-from collections.abc import Mapping
+import signal
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any, cast
 
@@ -47,13 +49,28 @@ def make(
         threads = max(1, (os.cpu_count() or 1) // jobs)
         pool = ProcessPoolExecutor(jobs, context, initializer=_start_worker, initargs=(threads, lock, started))
         try:
-            futures = [pool.submit(complete, pair) for pair in everything]
+            with _workers_ignore_interrupts():
+                futures = [pool.submit(complete, pair) for pair in everything]
             for future in as_completed(futures):
-                future.result()  # the first failure ends the table; what other processes finished is on disk
+                future.result()
                 bar.update()
             return [future.result() for future in futures]
+        except BaseException:  # a failure or Ctrl-C ends all workers; what they had finished or saved is on disk
+            for worker in active_children():
+                worker.terminate()
+            raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _workers_ignore_interrupts() -> Iterator[None]:
+    """Processes started inside leave Ctrl-C to this one, which ends them."""
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _start_worker(threads: int, lock: Any, started: Any) -> None:
