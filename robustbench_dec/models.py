@@ -12,10 +12,6 @@ from robustbench_dec.errors import BadInput
 CHANNELS = {"cnn1": (8,), "cnn2": (16, 32), "cnn3": (16, 32, 64)}
 """Channels of each convolution, by the name of the network."""
 
-STRIDED = {"cnn2": 1}
-"""How many convolutions, from the first on, halve the image by a stride of 2; the others do it by max-pooling. On MNIST
-a strided first convolution costs half as much as a pooled one and stays stable at twice the step size."""
-
 
 @dataclass(frozen=True)
 class Architecture:
@@ -48,7 +44,7 @@ class Architecture:
 
 
 class ConvolutionalNetwork(nn.Module):
-    """(convolution, 2x2 max-pooling, ReLU) or (convolution with stride 2, ReLU) per entry of CHANNELS, a linear layer.
+    """(convolution, 2x2 max-pooling, ReLU) per entry of CHANNELS, then one linear layer.
 
     Pooling before the ReLU gives the same values as after it, on a quarter of the numbers. Activations are kept in
     channels-last order, in which pooling on CPUs is several times faster.
@@ -69,10 +65,9 @@ class ConvolutionalNetwork(nn.Module):
         self.register_buffer("mean", torch.tensor(architecture.mean).view(-1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(architecture.std).view(-1, 1, 1), persistent=False)
         kernel = architecture.kernel
-        strided = STRIDED.get(architecture.name, 0)
         self.convolutions = nn.ModuleList(
-            nn.Conv2d(before, after, kernel, 2 if layer < strided else 1, kernel // 2)
-            for layer, (before, after) in enumerate(zip((colours, *channels), channels, strict=False))
+            nn.Conv2d(before, after, kernel, padding=kernel // 2)
+            for before, after in zip((colours, *channels), channels, strict=False)
         )
         scale = 2 ** len(channels)
         self.linear = nn.Linear(channels[-1] * (height // scale) * (width // scale), architecture.classes)
@@ -84,8 +79,8 @@ class ConvolutionalNetwork(nn.Module):
             # Images of one colour are in both orders at once, so the weights must say which one is meant.
             weight = convolution.weight.contiguous(memory_format=torch.channels_last)
             h = h.contiguous(memory_format=torch.channels_last)
-            h = nn.functional.conv2d(h, weight, convolution.bias, convolution.stride, self.architecture.kernel // 2)
-            h = torch.relu(h if convolution.stride == (2, 2) else nn.functional.max_pool2d(h, 2))
+            h = nn.functional.conv2d(h, weight, convolution.bias, padding=self.architecture.kernel // 2)
+            h = torch.relu(nn.functional.max_pool2d(h, 2))
         return self.linear(h.flatten(1))
 
 
