@@ -97,13 +97,14 @@ def curves(runs: pd.DataFrame, stem: Path) -> list[Path]:
             styles = dict(zip(["clean_acc", *attacks], DASHES, strict=False))
             for axis, panel in zip(AXES, panels, strict=True):
                 _panel(panel, here, axis, styles, colours)
+            panels[0].set_ylim(_floor(here, list(styles)), None)
             panels[0].set_title(DATASETS.get(dataset, dataset), loc="left", fontweight="bold")
             panels[0].set_ylabel("Accuracy (%)")
             present = [method for method in methods if method in set(here["method"])]
             _legend(panels[-1], {METHODS.get(method, method): colours[method] for method in present}, styles)
         for panel, label in zip(grid[-1], AXES.values(), strict=True):
             panel.set_xlabel(label)
-        band = f"Lines: mean over {seeds} seeds. Bands: minimum to maximum." if seeds > 1 else "One seed."
+        band = f"Lines: mean over up to {seeds} seeds. Bands: minimum to maximum." if seeds > 1 else "One seed."
         figure.supxlabel(band, fontsize=7, color="0.35", x=0.01, ha="left")
         return [_save(figure, stem.with_name(f"{stem.name}-curves.{kind}"), kind) for kind in ("png", "pdf")]
 
@@ -145,6 +146,12 @@ def perturbations(trained: Sequence[Picture], uaps: Sequence[Picture], stem: Pat
         bar.outline.set_visible(False)
         bar.set_label("Scale of one channel. Three channels: each from none (−δ) to full (δ), grey is 0.", fontsize=7)  # noqa: RUF001
         return [_save(figure, stem.with_name(f"{stem.name}-perturbations.png"), "png")]
+
+
+def _floor(runs: pd.DataFrame, measures: list[str]) -> float | None:
+    """Just below the worst trained model: an untrained one says nothing, and would press all lines together."""
+    trained = 100 * runs.loc[runs["round"] > 0, measures].min().min()
+    return float(5 * (trained // 5)) if trained == trained else None
 
 
 def _panel(panel: Axes, runs: pd.DataFrame, axis: str, styles: dict[str, Dash], colours: dict[str, Colour]) -> None:
