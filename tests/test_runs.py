@@ -450,9 +450,17 @@ def test_a_table_without_perturbations_is_rendered_without_their_picture(
     assert {path.name for path in written} == {"leaderboard.csv", "plain.csv", "plain.md", "plain.tex"}
 
 
-def test_runs_side_by_side_are_the_runs_one_after_the_other_bit_for_bit(finished: Made, tmp_path: Path) -> None:
+def test_runs_side_by_side_are_the_runs_one_after_the_other_bit_for_bit(
+    finished: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suite.os, "cpu_count", lambda: 2)  # one thread for each of two workers
     smaller = finished.specification.with_profile("smaller")
-    alone = suite.make(smaller, tmp_path / "alone", jobs=1, progress=False)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the number of threads decides the order of sums, so it must be the workers'
+    try:
+        alone = suite.make(smaller, tmp_path / "alone", jobs=1, progress=False)
+    finally:
+        torch.set_num_threads(threads)
     beside = suite.make(smaller, tmp_path / "beside", jobs=2, progress=False)
     assert [folder.name for folder in beside] == [folder.name for folder in alone]
     for one, other in zip(alone, beside, strict=True):
