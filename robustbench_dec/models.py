@@ -1,6 +1,5 @@
 """The networks: images in [0, 1] in, logits out; the normalisation is the first layer, so attacks see raw pixels."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import torch
@@ -99,8 +98,3 @@ def pixel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ..
         means.append(round(mean, 4))
         deviations.append(round(float((share * (levels - mean) ** 2).sum()) ** 0.5, 4))
     return tuple(means), tuple(deviations)
-
-
-def names() -> Sequence[str]:
-    """The networks that can be asked for."""
-    return tuple(CHANNELS)
