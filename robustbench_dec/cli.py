@@ -11,7 +11,7 @@ import typer
 from robustbench_dec import check, data, run, shelf, spec, suite, topology
 from robustbench_dec.attack import Attack
 from robustbench_dec.errors import BadInput
-from robustbench_dec.problems.universal import Universal
+from robustbench_dec.problem import Classifier
 from robustbench_dec.trainer import Trainer
 
 app = typer.Typer(
@@ -109,8 +109,7 @@ def attack(
     given = parse_settings(settings)
     attacks = [(attack, shelf.make(cls, {"eps": shelf.number(radius), **given})) for radius in eps.split(",")]
     problem_settings = dict(run.files.read_json(folder / "run.json")["settings"]["problem"])
-    problem_settings.pop("name")
-    problem = shelf.make(Universal, problem_settings)
+    problem = shelf.make(shelf.find("problem", problem_settings.pop("name"), Classifier), problem_settings)  # type: ignore[type-abstract]
     for cell in run.attack(folder, attacks, problem=problem, n_examples=n_examples, device=checked(device)):
         flags = f"  flags: {', '.join(cell['flags'])}" if cell["flags"] else ""
         typer.echo(

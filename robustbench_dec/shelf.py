@@ -62,10 +62,15 @@ def make(cls: type[T], settings: Mapping[str, Any]) -> T:
 
 
 def number(text: str | float) -> float:
-    """A float, also from '8/255'."""
+    """A float, also from '8/255' or '1e-3/32560'."""
+    above, _, below = str(text).partition("/")
     try:
-        return float(Fraction(text)) if isinstance(text, str) and "/" in text else float(text)
-    except (ValueError, ZeroDivisionError) as error:
+        return float(Fraction(above) / Fraction(below or 1))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        pass
+    try:
+        return float(text)  # also "inf" and "nan", which the part that gets them refuses in its own words
+    except ValueError as error:
         raise BadInput(f"expected a number such as 0.1 or 8/255, got '{text}'") from error
 
 

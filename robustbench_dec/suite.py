@@ -19,7 +19,7 @@ from robustbench_dec import files, leaderboard, plots, run, spec, table
 from robustbench_dec import progress as progress_bars
 from robustbench_dec.attack import Attack
 from robustbench_dec.errors import BadInput, Diverged
-from robustbench_dec.problems.universal import Universal
+from robustbench_dec.problem import Classifier
 
 
 def make(
@@ -89,7 +89,7 @@ def _complete(
     if any(cell is None for _, cell in _cells(folder, n_examples, block)):
         if not (folder / "checkpoint.safetensors").is_file():  # a fresh clone has numbers but no checkpoints
             folder = run.train(one, results, device=device, progress=progress, again=True)
-        problem = cast(Universal, one.build_problem())
+        problem = cast(Classifier, one.build_problem())
         run.attack(folder, _attacks(block), problem=problem, n_examples=n_examples, device=device, progress=progress)
     return folder
 
@@ -158,7 +158,7 @@ def _tune_one(
         try:
             folder = run.train(one, results, device=device, progress=progress)
             row |= {"diverged": False, "validation_clean": files.read_json(folder / "run.json")["clean"]["validation"]}
-            built = cast(Universal, one.build_problem())
+            built = cast(Classifier, one.build_problem())
             for cell in run.attack(folder, attacks, problem=built, part="validation", device=device, progress=progress):
                 row[f"{cell['attack']}@{cell['eps']:g}"] = cell["robust_acc"]
         except Diverged:

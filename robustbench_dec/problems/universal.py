@@ -18,14 +18,14 @@ from torch.func import functional_call
 from robustbench_dec import data
 from robustbench_dec.errors import BadInput
 from robustbench_dec.models import Architecture, ConvolutionalNetwork, flat_parameters, pixel_statistics
-from robustbench_dec.problem import Batch, Problem
+from robustbench_dec.problem import Batch, Classifier
 
 MODELS = {(1, 8, 8): "cnn1", (1, 28, 28): "cnn2", (3, 32, 32): "cnn3"}
 """The network that is taken for images of a shape when none is named."""
 
 
 @dataclass(frozen=True)
-class Universal(Problem):
+class Universal(Classifier):
     """Which images, which network, which radius of y, and how the images are dealt to the nodes."""
 
     dual_settings: ClassVar[tuple[str, ...]] = ("eps", "clamp")
