@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from robustbench_dec import check, data, run, shelf, spec, suite, topology
+from robustbench_dec import check, data, figures, run, shelf, spec, suite, topology
 from robustbench_dec.attack import Attack
 from robustbench_dec.errors import BadInput
 from robustbench_dec.problem import Classifier
@@ -25,6 +25,7 @@ app = typer.Typer(
 
 Results = Annotated[Path, typer.Option(help="Folder of runs and the leaderboard.")]
 Device = Annotated[str, typer.Option(help="Where to train and attack: cpu, cuda, cuda:1, mps.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Runs side by side (default: one per core, 1 on a GPU).")]
 Settings = Annotated[list[str], typer.Option("--set", help="A setting as NAME=VALUE; may be given several times.")]
 Specification = Annotated[Path, typer.Argument(help="A specification such as tables/table2.toml.")]
 
@@ -124,15 +125,12 @@ def table(
     seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None,
     results: Results = Path("results"),
     tables: Annotated[Path | None, typer.Option(help="Where to write (default: beside the specification).")] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Runs side by side (default: one per core, 1 on a GPU).")
-    ] = None,
+    jobs: Jobs = None,
     device: Device = "cpu",
 ) -> None:
     """Make a table: train and attack what is missing, then render. Interrupted, it goes on where it was."""
     wanted, stem = chosen(specification, profile, seeds)
-    jobs = jobs or (os.cpu_count() or 1 if checked(device) == "cpu" else 1)
-    folders = suite.make(wanted, results, device=device, jobs=jobs)
+    folders = suite.make(wanted, results, device=checked(device), jobs=workers(jobs, device))
     typer.echo(f"{len(folders)} runs complete in {results}")
     for path in suite.report(wanted, stem, results, tables or specification.parent):
         typer.echo(f"wrote {path}")
@@ -152,17 +150,46 @@ def render(
         typer.echo(f"wrote {path}")
 
 
+@app.command("figures")
+def make_figures(
+    specification: Specification = Path("tables/figures.toml"),
+    profile: Annotated[str | None, typer.Option(help="A profile of the specification, for example quick.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None,
+    dataset: Annotated[list[str], typer.Option(help="Only this data set; may be given several times.")] = [],  # noqa: B006
+    results: Results = Path("results"),
+    tables: Annotated[Path | None, typer.Option(help="Where to write (default: beside the specification).")] = None,
+    jobs: Jobs = None,
+    device: Device = "cpu",
+) -> None:
+    """Draw Phi and accuracy against oracle calls and communication, after training what is missing."""
+    wanted, stem = chosen(specification, profile, seeds)
+    if dataset:
+        known = {block.title: block for block in wanted.blocks}
+        for name in dataset:
+            if name not in known:
+                raise BadInput(f"no data set '{name}' in {specification}; there are: {', '.join(known)}")
+        wanted = wanted.model_copy(update={"blocks": [known[name] for name in dataset]})
+        stem = "-".join([stem, *dataset])
+    wanted, reasons = figures.available(wanted)
+    for reason in reasons:
+        typer.echo(reason, err=True)
+    suite.make(wanted, results, device=checked(device), jobs=workers(jobs, device))
+    for path in figures.report(wanted, stem, results, tables or specification.parent):
+        typer.echo(f"wrote {path}")
+
+
 @app.command()
 def tune(
     specification: Specification,
     results: Results = Path("results/tune"),
     tables: Annotated[Path | None, typer.Option(help="Where to write (default: beside the specification).")] = None,
+    jobs: Jobs = None,
     device: Device = "cpu",
 ) -> None:
     """Try the step sizes of a specification's tune part in short runs, judged on held-out validation images."""
-    path = suite.tune(
-        spec.read(specification), specification.stem, results, tables or specification.parent, device=checked(device)
-    )
+    wanted, jobs = spec.read(specification), workers(jobs, checked(device))
+    tables = tables or specification.parent
+    path = suite.tune(wanted, specification.stem, results, tables, device=device, jobs=jobs)
     typer.echo(f"wrote {path}")
 
 
@@ -199,6 +226,11 @@ def parse_settings(pairs: list[str]) -> dict[str, str]:
             raise BadInput(f"--set takes NAME=VALUE, for example --set steps=40, not '{pair}'")
         settings[name] = value
     return settings
+
+
+def workers(jobs: int | None, device: str) -> int:
+    """How many runs are worked on side by side."""
+    return jobs or (os.cpu_count() or 1 if device == "cpu" else 1)
 
 
 def checked(device: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from robustbench_dec.errors import BadInput
+from robustbench_dec.trainer import Trainer
 
 T = TypeVar("T")
 
@@ -27,6 +28,12 @@ def names(kind: str) -> list[str]:
     """The names of all parts of a kind."""
     package = importlib.import_module(SHELVES[kind])
     return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+
+
+def titles(first: Iterable[str] = ()) -> dict[str, str]:
+    """The printed name of every trainer on the shelf, `first` ones first."""
+    ordered = dict.fromkeys([*first, *names("trainer")])
+    return {name: find("trainer", name, Trainer).title for name in ordered}  # type: ignore[type-abstract]
 
 
 def find(kind: str, name: str, contract: type[T]) -> type[T]:

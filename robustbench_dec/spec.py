@@ -87,7 +87,10 @@ class Profile(_Strict):
     """What a quicker version of a table changes."""
 
     seeds: list[int] | None = None
+    blocks: list[BlockSpec] | None = None
     rounds: int | None = Field(default=None, ge=1)
+    sfo: int | None = Field(default=None, ge=1)
+    exchanges: int | None = Field(default=None, ge=1)
     n_examples: int | None = Field(default=None, ge=1)
     curve_points: int | None = Field(default=None, ge=1)
 
@@ -95,9 +98,11 @@ class Profile(_Strict):
 class TuneSpec(_Strict):
     """Short runs on a grid, judged on the validation part: settings of a trainer, or `problem.NAME` of its problem."""
 
-    rounds: int = Field(ge=1)
+    rounds: int | None = Field(default=None, ge=1)
+    sfo: int | None = Field(default=None, ge=1)
+    exchanges: int | None = Field(default=None, ge=1)
     grids: dict[str, dict[str, dict[str, list[Any]]]]
-    attacks: dict[str, list[AttackSpec]]
+    attacks: dict[str, list[AttackSpec]] = {}
 
 
 class Spec(_Strict):
@@ -120,9 +125,8 @@ class Spec(_Strict):
         if name not in self.profiles:
             raise BadInput(f"no profile '{name}'; there are: {', '.join(self.profiles) or 'none'}")
         profile = self.profiles[name]
-        blocks = self.blocks
-        if profile.rounds is not None:
-            blocks = [block.model_copy(update={"rounds": profile.rounds}) for block in blocks]
+        shorter = profile.model_dump(include={"rounds", "sfo", "exchanges"}, exclude_none=True)
+        blocks = [block.model_copy(update=shorter) for block in profile.blocks or self.blocks]
         return self.model_copy(
             update={
                 "seeds": profile.seeds or self.seeds,
