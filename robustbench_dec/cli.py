@@ -30,6 +30,14 @@ Settings = Annotated[list[str], typer.Option("--set", help="A setting as NAME=VA
 Specification = Annotated[Path, typer.Argument(help="A specification such as tables/table2.toml.")]
 
 
+STARTERS: dict[str, dict[str, Any]] = {
+    "universal": {"eta_c": 0.1, "eta_d": 1.0},
+    "robust_logistic": {"eta_c": 0.1, "eta_d": 1e-5, "eta_x": 0.1, "eta_y": 1e-5, "K": 1, "batch": 16},
+    "quadratic": {"eta_c": 0.02, "eta_d": 0.04, "eta_x": 0.05, "eta_y": 0.1, "batch": 1},
+}
+"""Settings of a trainer with which `train` does something sensible before anything is tuned."""
+
+
 @app.command("data")
 def fetch_data(
     names: Annotated[list[str], typer.Argument(help="Data sets, for example: mnist cifar10.")],
@@ -57,11 +65,15 @@ def list_parts() -> None:
 @app.command()
 def train(
     trainer: Annotated[str, typer.Option(help="A trainer's name, or path/to/mine.py:Mine.")] = "dec_fedtrack",
-    dataset: Annotated[str, typer.Option(help="digits, mnist, fashion-mnist or cifar10.")] = "digits",
+    problem: Annotated[str, typer.Option(help="universal (networks), robust_logistic or quadratic.")] = "universal",
+    dataset: Annotated[str | None, typer.Option(help="digits, mnist, cifar10, a9a, ...; see `list`.")] = None,
     classes: Annotated[str | None, typer.Option(help="A subset of its classes, for example cat,dog.")] = None,
-    eps: Annotated[str, typer.Option(help="Radius of the trained perturbation y.")] = "0.1",
+    eps: Annotated[str | None, typer.Option(help="Radius of the trained perturbation y (default 0.1).")] = None,
     clamp: Annotated[bool, typer.Option(help="Clamp image + y to [0, 1] in training.")] = False,
-    split: Annotated[str, typer.Option(help="iid, dirichlet(0.3) or label.")] = "iid",
+    split: Annotated[str | None, typer.Option(help="iid (default), dirichlet(0.3) or label.")] = None,
+    problem_settings: Annotated[
+        list[str], typer.Option("--problem-set", help="Another setting of the problem as NAME=VALUE.")
+    ] = [],  # noqa: B006 (typer's way)
     nodes: Annotated[int, typer.Option(help="Number of nodes.")] = 5,
     graph: Annotated[str, typer.Option(help="Who talks to whom; see `robustbench-dec list`.")] = "ring",
     weights: Annotated[str, typer.Option(help="Mixing weights: lazy, metropolis or uniform.")] = "lazy",
@@ -73,21 +85,28 @@ def train(
     device: Device = "cpu",
 ) -> None:
     """Train one model; with no arguments, Dec-FedTrack on 8x8 digits in a few seconds."""
-    problem: dict[str, Any] = {"dataset": dataset, "eps": shelf.number(eps), "clamp": clamp, "split": split}
-    if classes:
-        problem["classes"] = classes.split(",")
-    given: dict[str, Any] = dict(parse_settings(settings))
-    defaults = {"eta_c": 0.1, "eta_d": 1.0, "batch": 128 if dataset != "digits" else 32}
+    asked = {"dataset": dataset, "classes": classes and classes.split(","), "clamp": clamp or None, "split": split}
+    asked |= {"eps": None if eps is None else shelf.number(eps), **parse_settings(problem_settings)}
+    about: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    given = STARTERS.get(problem, {}) | parse_settings(settings)
     accepted = shelf.find("trainer", trainer, Trainer).__dataclass_fields__  # type: ignore[type-abstract]
-    given = {name: value for name, value in defaults.items() if name in accepted} | given
+    if problem == "universal":
+        about.setdefault("dataset", "digits")
+        given.setdefault("batch", 32 if about["dataset"] == "digits" else 128)
+    given = {name: value for name, value in given.items() if name in accepted or name in parse_settings(settings)}
     network = spec.NetworkSpec(graph=graph, nodes=nodes, weights=weights, matrix=matrix)
-    one = spec.RunSpec(problem, network, trainer, given, rounds, seed, curve=[], curve_points=10, curve_examples=1000)
+    about["name"] = problem
+    one = spec.RunSpec(about, network, trainer, given, rounds, seed, curve=[], curve_points=10, curve_examples=1000)
     folder = run.train(one, results, device=checked(device))
     record = run.files.read_json(folder / "run.json")
-    clean, ledger = record["clean"], record["ledger"]
-    typer.echo(
-        f"{folder}: clean accuracy {clean['mean_model']:.2%} (nodes {clean['node_min']:.2%} to {clean['node_max']:.2%})"
-    )
+    ledger = record["ledger"]
+    if "clean" in record:
+        clean = record["clean"]
+        nodes_told = f"nodes {clean['node_min']:.2%} to {clean['node_max']:.2%}"
+        typer.echo(f"{folder}: clean accuracy {clean['mean_model']:.2%} ({nodes_told})")
+    else:
+        told = {name: value for name, value in record["final"].items() if isinstance(value, float)}
+        typer.echo(f"{folder}: " + ", ".join(f"{name} {value:.6g}" for name, value in told.items()))
     typer.echo(
         f"cost: {ledger['sfo']:,} SFO calls per node, {ledger['rounds']:,} rounds, {ledger['exchanges']:,} exchanges, "
         f"{ledger['bytes_per_edge'] / 1e6:,.1f} MB per directed edge; spectral rate p = {record['spectral_rate']:.4f}"

@@ -185,7 +185,7 @@ class RunSpec:
     @property
     def data_set(self) -> str:
         """The data set's name, or the problem's where it makes its own data."""
-        return str(self.problem.get("dataset", self.problem.get("name", "universal")))
+        return str(self.build_problem().settings().get("dataset", self.problem.get("name")))
 
     def build_problem(self) -> Problem:
         """The problem, with every setting checked."""
@@ -210,7 +210,7 @@ class RunSpec:
         return {
             "problem": problem_settings,
             "network": self.network.settings(),
-            "trainer": {"name": self.trainer, **trainer.settings()},
+            "trainer": {"name": self.trainer, **shelf.source(self.trainer), **trainer.settings()},
             **self.budget.named,
             "seed": self.seed,
             "curve": {

@@ -271,10 +271,23 @@ def test_problems_with_a_known_phi_are_runs_too(problem: dict[str, Any], shown: 
     assert curve["phi"].iloc[-1] < curve["phi"].iloc[0]
     record = files.read_json(folder / "run.json")
     assert record["final"]["phi"] == curve["phi"].iloc[-1]
-    assert record["dataset"] == problem.get("dataset", problem["name"])
+    assert record["dataset"] == {"quadratic": "quadratic", "robust_logistic": "breast_cancer"}[problem["name"]]
     X = safetensors.torch.load_file(folder / "checkpoint.safetensors")["X"]
     built = one.build_problem()
     assert built.gauge(built.shards(4, 0))(X.mean(0))["phi"] == record["final"]["phi"]
+
+
+def test_a_users_own_trainer_gets_a_new_id_when_its_file_changes(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    text = Path(shelf.importlib.import_module("trainers.k_gt").__file__ or "").read_text()
+    mine.write_text(text)
+    one = tiny("k_gt", trainer=f"{mine}:KGT")
+    before = one.id
+    assert before != tiny("k_gt").id and "-mine-s0-" in before
+    mine.write_text(text + "\n# another version\n")
+    assert one.id != before
+    mine.write_text(text)
+    assert one.id == before
 
 
 def test_a_run_goes_on_until_every_budget_is_spent(tmp_path: Path) -> None:
