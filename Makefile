@@ -10,7 +10,7 @@ BIN := .venv/bin
 TABLE_OPTIONS := $(if $(JOBS),--jobs $(JOBS)) --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PROFILE)) $(if $(SEEDS),--seeds $(SEEDS)) \
 	$(if $(filter-out results,$(RESULTS)),--tables $(RESULTS))
 
-.PHONY: setup table2 tune test bench clean
+.PHONY: setup table1 table2 tune test bench clean
 
 setup: .venv/installed
 
@@ -25,6 +25,9 @@ setup: .venv/installed
 table2: setup
 	$(BIN)/robustbench-dec data mnist cifar10
 	$(BIN)/robustbench-dec table tables/table2.toml $(TABLE_OPTIONS)
+
+table1: setup  # make table1 RESULTS=out measures everything anew
+	$(BIN)/robustbench-dec table1 --results $(RESULTS) $(if $(filter-out results,$(RESULTS)),--tables $(RESULTS))
 
 tune: setup
 	$(BIN)/robustbench-dec tune tables/table2.toml --device $(DEVICE)

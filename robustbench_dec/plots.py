@@ -106,7 +106,7 @@ def curves(runs: pd.DataFrame, stem: Path) -> list[Path]:
             panel.set_xlabel(label)
         band = f"Lines: mean over up to {seeds} seeds. Bands: minimum to maximum." if seeds > 1 else "One seed."
         figure.supxlabel(band, fontsize=7, color="0.35", x=0.01, ha="left")
-        return [_save(figure, stem.with_name(f"{stem.name}-curves.{kind}"), kind) for kind in ("png", "pdf")]
+        return [save(figure, stem.with_name(f"{stem.name}-curves.{kind}"), kind) for kind in ("png", "pdf")]
 
 
 def perturbations(trained: Sequence[Picture], uaps: Sequence[Picture], stem: Path) -> list[Path]:
@@ -145,7 +145,7 @@ def perturbations(trained: Sequence[Picture], uaps: Sequence[Picture], stem: Pat
         bar.ax.set_xticklabels(["−δ", "0", "δ"])  # noqa: RUF001
         bar.outline.set_visible(False)
         bar.set_label("Scale of one channel. Three channels: each from none (−δ) to full (δ), grey is 0.", fontsize=7)  # noqa: RUF001
-        return [_save(figure, stem.with_name(f"{stem.name}-perturbations.png"), "png")]
+        return [save(figure, stem.with_name(f"{stem.name}-perturbations.png"), "png")]
 
 
 def _floor(runs: pd.DataFrame, measures: list[str]) -> float | None:
@@ -194,7 +194,8 @@ def _picture(panel: Axes, perturbation: Tensor, eps: float) -> None:
         )
 
 
-def _save(figure: Figure, path: Path, kind: str) -> Path:
+def save(figure: Figure, path: Path, kind: str) -> Path:
+    """The figure in a file, without a date."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, metadata=UNDATED[kind])
     files.write_bytes(path, buffer.getvalue())
