@@ -10,7 +10,7 @@ BIN := .venv/bin
 TABLE_OPTIONS := $(if $(JOBS),--jobs $(JOBS)) --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PROFILE)) $(if $(SEEDS),--seeds $(SEEDS)) \
 	$(if $(filter-out results,$(RESULTS)),--tables $(RESULTS))
 
-.PHONY: setup table2 figures tune test bench clean
+.PHONY: setup table1 table2 figures tune test bench clean
 
 setup: .venv/installed
 
@@ -28,6 +28,9 @@ table2: setup
 
 figures: setup
 	$(BIN)/robustbench-dec figures tables/figures.toml $(TABLE_OPTIONS) $(if $(DATASET),--dataset $(DATASET))
+
+table1: setup  # make table1 RESULTS=out measures everything anew
+	$(BIN)/robustbench-dec table1 --results $(RESULTS) $(if $(filter-out results,$(RESULTS)),--tables $(RESULTS))
 
 tune: setup
 	$(BIN)/robustbench-dec tune tables/table2.toml --device $(DEVICE)

@@ -8,10 +8,12 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from robustbench_dec import check, data, figures, run, shelf, spec, suite, topology
+from robustbench_dec import check, data, diagnostics, diagnostics_plot, figures, run, shelf, spec, suite, topology
+from robustbench_dec import table1 as claims
+from robustbench_dec import table1_report as claims_report
 from robustbench_dec.attack import Attack
 from robustbench_dec.errors import BadInput
-from robustbench_dec.problem import Classifier
+from robustbench_dec.problem import Classifier, Problem
 from robustbench_dec.trainer import Trainer
 
 app = typer.Typer(
@@ -85,7 +87,12 @@ def train(
     device: Device = "cpu",
 ) -> None:
     """Train one model; with no arguments, Dec-FedTrack on 8x8 digits in a few seconds."""
-    asked = {"dataset": dataset, "classes": classes and classes.split(","), "clamp": clamp or None, "split": split}
+    asked: dict[str, Any] = {
+        "dataset": dataset,
+        "classes": classes and classes.split(","),
+        "clamp": clamp or None,
+        "split": split,
+    }
     asked |= {"eps": None if eps is None else shelf.number(eps), **parse_settings(problem_settings)}
     about: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     given = STARTERS.get(problem, {}) | parse_settings(settings)
@@ -224,6 +231,66 @@ def check_trainer(
         typer.echo(f"{'kept  ' if verdict.kept else 'BROKEN'}  {verdict.promise} ({verdict.seen})")
         kept &= verdict.kept
     raise typer.Exit(0 if kept else 1)
+
+
+@app.command()
+def table1(
+    specification: Annotated[Path, typer.Argument(help="A specification like tables/table1.toml.")] = Path(
+        "tables/table1.toml"
+    ),
+    tune: Annotated[bool, typer.Option("--tune", help="Try the grid of step sizes first.")] = False,
+    results: Results = Path("results"),
+    tables: Annotated[Path | None, typer.Option(help="Where to write (default: beside the specification).")] = None,
+) -> None:
+    """Make Table 1: the paper's ticks beside what each method pays on a quadratic; runs that exist are not repeated."""
+    wanted, stem, home = claims.read(specification), specification.stem, tables or specification.parent
+    if tune:
+        typer.echo(f"wrote {claims.tune(wanted, stem, results / 'tune' / stem, home)}")
+    there = home / f"{stem}-tune.csv"
+    choice = claims.chosen(wanted, there if there.is_file() else specification.with_name(f"{stem}-tune.csv"))
+    rows = claims.make(wanted, choice, results / stem)
+    for path in claims_report.report(wanted, rows, home / stem):
+        typer.echo(f"wrote {path}")
+
+
+@app.command()
+def diagnose(
+    trainer: Annotated[
+        str, typer.Option(help="A trainer with X, Y, C and D, or path/to/mine.py:Mine.")
+    ] = "dec_fedtrack",
+    problem: Annotated[str, typer.Option(help="quadratic or robust_logistic, where Phi is known.")] = "quadratic",
+    problem_settings: Annotated[
+        list[str], typer.Option("--problem-set", help="A setting of the problem as NAME=VALUE.")
+    ] = [],  # noqa: B006 (typer's way)
+    nodes: Annotated[int, typer.Option(help="Number of nodes.")] = 10,
+    graph: Annotated[str, typer.Option(help="Who talks to whom; see `robustbench-dec list`.")] = "ring",
+    weights: Annotated[str, typer.Option(help="Mixing weights: lazy, metropolis or uniform.")] = "lazy",
+    rounds: Annotated[int, typer.Option(min=1, help="Communication rounds.")] = 200,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 0.")] = 1,
+    settings: Settings = [],  # noqa: B006 (typer's way)
+    output: Annotated[Path, typer.Option(help="Stem of the .csv, .json, .png and .pdf.")] = Path("out/diagnostics"),
+) -> None:
+    """Log and plot the theory's quantities by round: variances, drifts, corrections, delta, the Lyapunov function."""
+    built = shelf.make(shelf.find("problem", problem, Problem), parse_settings(problem_settings))  # type: ignore[type-abstract]
+    cls = shelf.find("trainer", trainer, Trainer)  # type: ignore[type-abstract]
+    network = spec.NetworkSpec(graph=graph, nodes=nodes, weights=weights)
+    share = built.shards(nodes, 0)[0].shape[1]  # no minibatch unless asked for: then nothing is noise
+    defaults = {"eta_c": 0.02, "eta_d": 0.08, "eta_x": 0.02, "eta_y": 0.08, "batch": share}
+    accepted = {name: value for name, value in defaults.items() if name in cls.__dataclass_fields__}
+    made = shelf.make(cls, accepted | parse_settings(settings))
+    diagnosis = diagnostics.diagnose(built, made, network, rounds, range(seeds))
+    known = diagnosis.constants
+    typer.echo(
+        f"p = {known.p:.4g}, l = {known.l:.4g}, mu = {known.mu:.4g}, kappa = {known.kappa:.4g}, v = {known.v:.4g}"
+    )
+    for one in known.conditions():
+        typer.echo(
+            f"{'holds ' if one.holds else 'BROKEN'}  {one.lemma}: {one.text}, {one.value:.3g} against {one.limit:.3g}"
+        )
+    sizes = ", ".join(f"{name} = {value:.3g}" for name, value in known.admissible().items())
+    typer.echo(f"admissible: {sizes}")
+    for path in diagnostics.write(diagnosis, output) + diagnostics_plot.plot(diagnosis, output):
+        typer.echo(f"wrote {path}")
 
 
 def chosen(path: Path, profile: str | None, seeds: int | None) -> tuple[spec.Spec, str]:

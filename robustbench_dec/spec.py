@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -18,6 +18,7 @@ from robustbench_dec.trainer import Trainer
 SCHEMA = 1
 """Raised when a change of the code changes numbers: every id changes with it."""
 
+Model = TypeVar("Model", bound=BaseModel)
 Number = Annotated[float, BeforeValidator(lambda value: shelf.number(value) if isinstance(value, str) else value)]
 
 
@@ -229,9 +230,24 @@ class RunSpec:
 
 def read(path: Path) -> Spec:
     """A specification from a TOML file."""
+    return validated(Spec, path, "tables/table2.toml")
+
+
+def validated(model: type[Model], path: Path, example: str) -> Model:
+    """A TOML file as a specification of some kind; the first thing that is wrong with it is a BadInput."""
+    try:
+        return model.model_validate(content(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BadInput(f"{path}: '{where}': {first['msg'].lower()}; see {example} for a complete example") from error
+
+
+def content(path: Path) -> dict[str, Any]:
+    """What stands in a TOML file."""
     try:
         with path.open("rb") as handle:
-            content = tomllib.load(handle)
+            return tomllib.load(handle)
     except OSError as error:
         reason = error.strerror or error
         raise BadInput(
@@ -239,11 +255,3 @@ def read(path: Path) -> Spec:
         ) from error
     except ValueError as error:  # no TOML, or no UTF-8
         raise BadInput(f"{path} is not valid TOML: {error}") from error
-    try:
-        return Spec.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BadInput(
-            f"{path}: '{where}': {first['msg'].lower()}; see tables/table2.toml for a complete example"
-        ) from error

@@ -195,6 +195,8 @@ def _tables(folder: Path) -> dict[str, set[str]]:
     """Which runs each specification beside this one asks for, itself and its profiles."""
     found = {}
     for path in sorted(folder.glob("*.toml")):
+        if "blocks" not in spec.content(path):  # a specification of another kind, such as table1.toml
+            continue
         specification = spec.read(path)
         found[path.stem] = {one.id for _, one in specification.runs()}
         for profile in specification.profiles:

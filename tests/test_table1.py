@@ -1,0 +1,315 @@
+"""Table 1: measured end to end on two cheap methods, resumed, rendered, judged; and the committed one rebuilt."""
+
+import math
+import re
+import tomllib
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from robustbench_dec import measure, shelf, table1, table1_report
+from robustbench_dec.cli import app
+from robustbench_dec.errors import BadInput
+from robustbench_dec.measure import Task
+from robustbench_dec.network import Network
+from robustbench_dec.oracle import Oracle
+from robustbench_dec.spec import NetworkSpec
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = """
+title = "Tiny"
+caption = "Two methods & 100 % of the rules_of_the_game."
+seeds = [0, 1]
+goals = [0.5, 0.1]
+heterogeneity = [0.0, 1.0]
+budget = 2000
+[bench]
+m = 4
+noise = 0.1
+[network]
+graph = "ring"
+nodes = 4
+[server]
+graph = "complete"
+nodes = 4
+weights = "uniform"
+[tune]
+seed = 7
+budget = 400
+ratio = [0.5]
+eta_y = [0.4, 0.2]
+[[methods]]
+name = "local_sgda"
+sfo = '\\frac{\\kappa^4}{n}'
+decentralized = false
+objective = "NC-SC"
+LU = true
+HR = false
+AR = true
+variants = { "K = 1" = { K = 1, batch = 2 }, "K = 3" = { K = 3, batch = 4 } }
+note = "A note with 50 % & an_underscore."
+[[methods]]
+name = "gt_gda"
+in_paper = false
+decentralized = true
+objective = "NC-SC"
+LU = false
+HR = true
+AR = true
+variants = { "" = {} }
+"""
+RING = NetworkSpec(graph="ring", nodes=10)
+
+
+def written(folder: Path, text: str = TABLE) -> Path:
+    path = folder / "tiny.toml"
+    path.write_text(text)
+    return path
+
+
+def task(trainer: str = "gt_gda", **changes: object) -> Task:
+    fields: dict[str, object] = {
+        "trainer": trainer,
+        "trainer_settings": {"eta_x": 0.1, "eta_y": 0.4},
+        "bench": {"m": 4, "noise": 0.1},
+        "network": RING,
+        "seed": 0,
+        "goals": (1e-1, 1e-2),
+        "budget": 4000,
+    }
+    return Task(**(fields | changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the specification, tuned, measured and rendered by the command line; read only."""
+    home = tmp_path_factory.mktemp("tiny")
+    outcome = CliRunner().invoke(app, ["table1", str(written(home)), "--tune", "--results", str(home / "results")])
+    assert outcome.exit_code == 0, outcome.output
+    return home
+
+
+def test_a_rerun_computes_nothing_and_writes_the_same_bytes(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tiny.rglob("*.json")}
+    rendered = {path: path.read_bytes() for path in tiny.glob("tiny*.*")}
+    assert len(list((tiny / "results" / "tiny").glob("*.json"))) == 2 * 2 * 3  # seeds, heterogeneities, variants
+    monkeypatch.setattr(measure, "run", lambda task: pytest.fail(f"computed {task.id} again"))
+    outcome = CliRunner().invoke(app, ["table1", str(tiny / "tiny.toml"), "--tune", "--results", str(tiny / "results")])
+    assert outcome.exit_code == 0, outcome.output
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tiny.rglob("*.json")} == before
+    assert {path: path.read_bytes() for path in tiny.glob("tiny*.*")} == rendered
+
+
+def test_every_method_and_variant_has_its_row_in_every_format(tiny: Path) -> None:
+    markdown, latex = (tiny / "tiny.md").read_text(), (tiny / "tiny.tex").read_text()
+    for text in (markdown, latex):
+        assert text.count("Local SGDA") >= 3 and text.count("GT-GDA") >= 3  # claims, and one for each heterogeneity
+        assert "K = 1" in text and "K = 3" in text
+    assert r"50 \% \& an\_underscore" in latex and r"\frac{\kappa^4}{n}" in latex and r"\dag" in latex
+    assert "†" not in latex
+    table = pd.read_csv(tiny / "tiny.csv", keep_default_na=False)
+    assert len(table) == 3 * 2 * 2
+    assert set(table["method"]) == {"local_sgda", "gt_gda"}
+
+
+def test_the_latex_is_balanced(tiny: Path) -> None:
+    for path in (tiny / "tiny.tex", ROOT / "tables" / "table1.tex"):
+        latex = path.read_text()
+        body = re.sub(r"\\[{}\\&%$#_]", "", latex.split("\n", 1)[1])
+        assert body.count("{") == body.count("}") and body.count("$") % 2 == 0
+        assert sorted(re.findall(r"\\begin\{(.*?)\}", latex)) == sorted(re.findall(r"\\end\{(.*?)\}", latex))
+        for tabular in re.findall(r"\\begin\{tabular\}(.*?)\\end\{tabular\}", latex, re.S):
+            rows = [line for line in tabular.splitlines() if line.endswith(r"\\")]
+            wide = [sum(int(size) - 1 for size in re.findall(r"multicolumn\{(\d)", line)) for line in rows]
+            assert len({line.count(" & ") + more for line, more in zip(rows, wide, strict=True)}) == 1
+
+
+def test_costs_are_those_of_the_first_round_that_reaches_the_goal() -> None:
+    one = task()
+    record = measure.run(one)
+    oracle, net = _stage(one)
+    trainer, exact = one.build_trainer(), one.build_problem().exact(oracle.shards)
+    state = trainer.init(oracle, net)
+    reached = {}
+    for t in range(1, record["ledger"]["rounds"] + 1):
+        state = trainer.step(state, oracle, net)
+        for goal in one.goals:
+            if exact.grad_phi(state.X.mean(0)).norm() <= goal:
+                reached.setdefault(goal, (t, net.ledger.sfo, net.ledger.exchanges))
+    for goal in one.goals:
+        costs = record["reached"][f"{goal:g}"]
+        assert (costs["rounds"], costs["sfo"], costs["exchanges"]) == reached[goal]
+    assert record["ended"] == "reached" and record["ledger"]["rounds"] == reached[1e-2][0]
+
+
+def _stage(one: Task) -> tuple[Oracle, Network]:
+    net = Network(one.network.build())
+    return Oracle(one.build_problem(), net.nodes, one.seed, net.ledger), net
+
+
+def test_remembered_draws_are_the_oracles_own() -> None:
+    one = task("dm_hsgd", trainer_settings={"eta_x": 0.1, "eta_y": 0.4, "batch": 2}, budget=200)
+    first, again = measure.run(one), measure.run(one)
+    assert first["curve"] == again["curve"]
+    oracle, net = _stage(one)
+    trainer, exact = one.build_trainer(), one.build_problem().exact(oracle.shards)
+    state = trainer.init(oracle, net)
+    for _ in range(first["ledger"]["rounds"]):
+        state = trainer.step(state, oracle, net)
+    assert float(f"{exact.grad_phi(state.X.mean(0)).norm().item():.4g}") == first["curve"][-1][-1]
+
+
+def test_a_stalled_run_ends_early_with_its_floor() -> None:
+    local = {"eta_x": 0.05, "eta_y": 0.2, "K": 5, "batch": 4}
+    record = measure.run(task("local_sgda", trainer_settings=local, budget=10**6))
+    assert record["ended"] == "stalled" and record["reached"]["0.01"] is None
+    assert record["floor"] > 0.05  # without a correction, different nodes drift
+
+
+def test_a_diverging_run_says_so_and_has_no_floor() -> None:
+    record = measure.run(task(trainer_settings={"eta_x": 3.0, "eta_y": 3.0}))
+    assert record["ended"] == "diverged" and record["floor"] is None
+
+
+def test_a_method_without_y_is_measured_by_what_it_minimises() -> None:
+    record = measure.run(task("k_gt", trainer_settings={"eta_c": 0.05, "K": 2, "batch": 4}))
+    assert record["measure"] == "||grad f(., 0)||" and record["settings"]["bench"]["coercive"]
+    assert record["reached"]["0.01"] is not None
+
+
+def test_every_setting_that_decides_the_numbers_changes_the_id() -> None:
+    changed = [
+        task(seed=1),
+        task(budget=4001),
+        task(goals=(1e-1,)),
+        task(bench={"m": 4, "noise": 0.2}),
+        task(network=NetworkSpec(graph="complete", nodes=10)),
+        task(trainer_settings={"eta_x": 0.1, "eta_y": 0.41}),
+    ]
+    assert len({one.id for one in [task(), *changed]}) == 7
+    assert task().id == task().id
+
+
+def test_a_seed_that_misses_the_goal_makes_it_not_reached() -> None:
+    specification = table1.Spec.model_validate(tomllib.loads(TABLE))
+    rows = []
+    for seed, reached in ((0, True), (1, False)):
+        for place in specification.places():
+            for goal in specification.goals:
+                costs = {name: 10.0 if reached else None for name in table1.MEASURED}
+                rows.append({**place._asdict(), "goal": goal, "seed": seed, "eta_x": 0.1, "eta_y": 0.2, **costs,
+                             "reached": reached, "floor": 0.3, "ended": "x", "run_id": "x"})  # fmt: skip
+    cells = table1_report.summary(specification, pd.DataFrame(rows))
+    assert not cells["reached"].any() and (cells["seeds_reached"] == 1).all() and cells["sfo_median"].isna().all()
+
+
+def test_verdicts_follow_their_rules() -> None:
+    """HR is no where the goal of equal nodes is missed on different ones, LU is yes where rounds fall enough."""
+    specification = table1.Spec.model_validate(tomllib.loads(TABLE))
+    local, tracking = specification.methods
+    rows = []
+    for place in specification.places():
+        for goal in specification.goals:
+            stuck = place == ("local_sgda", "K = 3", 1.0)
+            rounds = {"K = 1": 90.0, "K = 3": 30.0, "": 50.0 + 30 * place.heterogeneity}[place.variant]
+            rows.append({**place._asdict(), "goal": goal, "seed": 0, "eta_x": 0.1, "eta_y": 0.2, "reached": not stuck,
+                         "sfo": None if stuck else 2 * rounds, "rounds": None if stuck else rounds, "exchanges": 0.0,
+                         "all_reduces": 1.0, "floor": 0.07, "ended": "x", "run_id": "x"})  # fmt: skip
+    cells = table1_report.summary(specification, pd.DataFrame(rows))
+    assert table1_report.seen_LU(specification, local, cells) == (True, "3.0x; not reached")
+    assert table1_report.seen_HR(specification, local, cells) == (False, "1e-1: floor 0.07")
+    assert table1_report.seen_LU(specification, tracking, cells).verdict is None
+    assert table1_report.seen_HR(specification, tracking, cells) == (True, "1e-1: 1.6x")
+    assert not list(table1_report.contradictions(specification, cells))
+    claimed = specification.model_copy(update={"methods": [local.model_copy(update={"HR": True}), tracking]})
+    ((method, sentence),) = table1_report.contradictions(claimed, cells)
+    assert method.name == "local_sgda" and "HR yes, seen is no" in sentence
+
+
+# --- the committed table ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def committed() -> table1.Spec:
+    return table1.read(ROOT / "tables" / "table1.toml")
+
+
+def test_table_1_has_every_method_on_the_shelf_and_all_rows_of_the_paper(committed: table1.Spec) -> None:
+    assert sorted(method.name for method in committed.methods) == shelf.names("trainer")
+    rows = [method.title for method in committed.methods if method.in_paper]
+    assert rows == [
+        "MLSGDA", "SAGDA", "Fed-Norm-SGDA", "DM-HSGD", "DREAM", "DGDA-VR", "K-GT", "Dec-FedTrack",
+    ]  # fmt: skip
+    assert all(method.sfo and method.communication for method in committed.methods if method.in_paper)
+
+
+def test_committed_table_1_is_rebuilt_from_committed_results(
+    committed: table1.Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "run", lambda task: pytest.fail(f"{task.id} is not committed"))
+    choice = table1.chosen(committed, ROOT / "tables" / "table1-tune.csv")
+    rows = table1.make(committed, choice, ROOT / "results" / "table1", progress=False)
+    for path in table1_report.report(committed, rows, tmp_path / "table1"):
+        assert path.read_bytes() == (ROOT / "tables" / path.name).read_bytes(), path.suffix
+    assert {path.stem for path in (ROOT / "results" / "table1").glob("*.json")} == set(rows["run_id"])
+
+
+def test_every_contradiction_in_table_1_has_a_footnote(committed: table1.Spec) -> None:
+    cells = pd.read_csv(ROOT / "tables" / "table1.csv").fillna({"variant": ""})
+    found = list(table1_report.contradictions(committed, cells))
+    assert "sagda" in {method.name for method, _ in found}  # its control variates do what the paper's tick denies
+    assert all(method.note for method, _ in found)
+
+
+def test_step_sizes_are_the_best_of_the_committed_grid(committed: table1.Spec) -> None:
+    frame = pd.read_csv(ROOT / "tables" / "table1-tune.csv").fillna({"variant": ""})
+    for _, group in frame.groupby(["method", "variant", "heterogeneity"]):
+        taken = group[group["taken"] == "yes"]
+        assert len(taken) == 1
+        best = group["sfo"].min()
+        measure_of = "sfo" if not math.isnan(best) else "floor"
+        assert taken[measure_of].item() == group[measure_of].min()
+    assert committed.tune.seed not in committed.seeds
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+BAD = {
+    "unknown method": (('"gt_gda"', '"adam"'), "no trainer 'adam'; there are: .*dec_fedtrack"),
+    "K below 1": (("K = 3, batch", "K = 0, batch"), "K must be at least 1 local step, not 0"),
+    "goal of 0": (("goals = [0.5, 0.1]", "goals = [0.5, 0]"), "'goals.1': input should be greater than 0"),
+    "negative goal": (("goals = [0.5, 0.1]", "goals = [-1.0]"), "'goals.0': input should be greater than 0"),
+    "unknown setting": (("K = 3, batch", "tau = 3, batch"), "LocalSGDA has no setting 'tau'; there are: .*K"),
+    "unknown key": (('title = "Tiny"', 'title = "Tiny"\nheight = 3'), "'height': extra inputs are not permitted"),
+    "a method twice": (('"gt_gda"', '"local_sgda"'), "comes twice"),
+    "bad bench": (("noise = 0.1", "noise = -0.1"), "noise must be 0 or a positive number, not -0.1"),
+    "no TOML": (('title = "Tiny"', "title ="), "is not valid TOML"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_specifications_are_refused_with_one_sentence(what: str, tmp_path: Path) -> None:
+    change, sentence = BAD[what]
+    path = written(tmp_path, TABLE.replace(*change))
+    with pytest.raises(BadInput, match=sentence) as caught:
+        table1.read(path)
+    assert str(caught.value).count("\n") == 0
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_task_refuses_goals_and_budgets_that_make_no_sense() -> None:
+    with pytest.raises(BadInput, match=r"a goal for .* must be a positive number such as 1e-2, not 0"):
+        task(goals=(0,))
+    with pytest.raises(BadInput, match="a budget must be at least 1 SFO call per node, not 0"):
+        task(budget=0)
+
+
+def test_missing_step_sizes_say_how_to_get_them(tmp_path: Path) -> None:
+    specification = table1.read(written(tmp_path))
+    with pytest.raises(BadInput, match=r"no step sizes in .*--tune"):
+        table1.chosen(specification, tmp_path / "tiny-tune.csv")
+    (tmp_path / "tiny-tune.csv").write_text("method,variant,heterogeneity,eta_x,eta_y,taken\ngt_gda,,0,0.1,0.2,yes\n")
+    with pytest.raises(BadInput, match=r"no step sizes for local_sgda 'K = 1' at heterogeneity 0; .*--tune"):
+        table1.chosen(specification, tmp_path / "tiny-tune.csv")
