@@ -10,7 +10,7 @@ BIN := .venv/bin
 TABLE_OPTIONS := $(if $(JOBS),--jobs $(JOBS)) --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PROFILE)) $(if $(SEEDS),--seeds $(SEEDS)) \
 	$(if $(filter-out results,$(RESULTS)),--tables $(RESULTS))
 
-.PHONY: setup table2 tune test bench clean
+.PHONY: setup table2 page tune test bench clean
 
 setup: .venv/installed
 
@@ -25,6 +25,9 @@ setup: .venv/installed
 table2: setup
 	$(BIN)/robustbench-dec data mnist cifar10
 	$(BIN)/robustbench-dec table tables/table2.toml $(TABLE_OPTIONS)
+
+page: setup  # tables/index.html from the results on disk
+	$(BIN)/robustbench-dec page --results $(RESULTS) --out $(if $(filter-out results,$(RESULTS)),$(RESULTS),tables)/index.html
 
 tune: setup
 	$(BIN)/robustbench-dec tune tables/table2.toml --device $(DEVICE)
