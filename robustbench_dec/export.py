@@ -11,7 +11,6 @@ from robustbench_dec import files, references, view
 from robustbench_dec.errors import BadInput
 from robustbench_dec.table import escape_latex
 
-ADDED = ["setup", "model", "strength", "attack_label"]  # what view.read adds to the leaderboard's own columns
 LATEX_HEAD = r"""% Needs booktabs.
 \begin{tabular}{@{}lllrrrr@{}}
 \toprule
@@ -33,7 +32,7 @@ def text(frame: pd.DataFrame, form: str) -> str:
 
 def csv(frame: pd.DataFrame) -> str:
     """The rows as they stand in results/leaderboard.csv."""
-    return str(frame.drop(columns=ADDED).to_csv(index=False, lineterminator="\n"))
+    return str(frame.drop(columns=view.ADDED).to_csv(index=False, lineterminator="\n"))
 
 
 def latex(frame: pd.DataFrame) -> str:
@@ -127,7 +126,7 @@ def _cell(row: "pd.Series[Any]") -> dict[str, Any]:
         "robust_acc": _two(row["robust_acc"]),
         "n_examples": int(row["n_examples"]),
         "flags": [flag for flag in row["reliability_flags"].split(";") if flag],
-        "submitted_by": row["submitted_by"],
+        "submitter": row["submitter"],
     }
 
 

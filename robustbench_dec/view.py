@@ -22,6 +22,9 @@ from robustbench_dec.trainer import Trainer
 
 WORDS = {"problem.eps": "training δ", "n_examples": "images", "rel_alpha": "alpha/eps"}
 """How a label calls a setting, where its own name would mislead."""
+ADDED = ["submitter", "setup", "model", "strength", "attack_label"]
+"""Columns that `read` adds to the leaderboard's own."""
+
 TOLD = 3
 """At most so many settings stand in a label."""
 
@@ -29,9 +32,10 @@ Settings = dict[str, Any]
 
 
 def read(results: Path) -> pd.DataFrame:
-    """All rows of results/leaderboard.csv with the columns that this module adds: setup, model, strength, attack_label.
+    """All rows of results/leaderboard.csv with the columns in `ADDED`.
 
-    `submitted_by` is "" for our own rows, also in a leaderboard that has no such column.
+    `submitter` says who brought a row's attack: the column submitted_by where there is one, "a user" where the column
+    submitted is "user", and "" for our own rows.
     """
     path = results / "leaderboard.csv"
     if not path.is_file():
@@ -42,8 +46,7 @@ def read(results: Path) -> pd.DataFrame:
         raise BadInput(f"{path} is not a leaderboard ({error}); `robustbench-dec render` writes it again") from error
     if frame.empty:
         raise BadInput(f"the leaderboard {path} has no row yet; attack a trained model first, then render a table")
-    frame = frame.assign(submitted_by=frame["submitted_by"].fillna("") if "submitted_by" in frame else "")
-    return _labelled(frame, runs(results, frame["run_id"]))
+    return _labelled(frame.assign(submitter=_submitters(frame)), runs(results, frame["run_id"]))
 
 
 def runs(results: Path, run_ids: Iterable[str]) -> dict[str, Settings]:
@@ -82,7 +85,7 @@ def select(
 def averaged(frame: pd.DataFrame) -> list[Settings]:
     """One entry per data set, model, attack and radius, the best first among equals: what the seeds share, their mean
     accuracies (fractions) with the sample standard deviation, and the labels of their rows in `frame`."""
-    keys = ["dataset", "setup", "attack", "strength", "eps", "submitted_by"]
+    keys = ["dataset", "setup", "attack", "strength", "eps", "submitter"]
     entries = []
     for values, rows in frame.groupby(keys, sort=False):
         first = rows.iloc[0]
@@ -93,7 +96,7 @@ def averaged(frame: pd.DataFrame) -> list[Settings]:
                 "rows": list(rows.index),
                 **{name: first[name] for name in ("dataset", "method", "model", "setup", "attack", "attack_label")},
                 "eps": float(first["eps"]),
-                "submitted_by": first["submitted_by"],
+                "submitter": first["submitter"],
                 "seeds": int(rows["seed"].nunique()),
                 "robust": robust.mean,
                 "robust_std": robust.std if robust.seeds > 1 else None,
@@ -137,6 +140,12 @@ def method_ranks(names: Iterable[str]) -> dict[str, int]:
 def _ranks(known: Collection[str], names: Collection[str]) -> dict[str, int]:
     first = [name for name in known if name in names]
     return {name: rank for rank, name in enumerate(first + sorted(set(names) - set(first)))}
+
+
+def _submitters(frame: pd.DataFrame) -> list[str]:
+    if "submitted_by" in frame:
+        return list(frame["submitted_by"].fillna("").astype(str))
+    return ["a user" if mark == "user" else "" for mark in frame.get("submitted", [""] * len(frame))]
 
 
 def _labelled(frame: pd.DataFrame, records: Mapping[str, Settings]) -> pd.DataFrame:

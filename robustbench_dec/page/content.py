@@ -16,7 +16,12 @@ BUDGET = 800_000
 """Characters that pictures may take; the first seeds' come first, what does not fit is left out."""
 
 FLAGS: Mapping[str, str] = {
-    "nan": "The attack returned NaN or infinite pixels; those images were left unchanged.",
+    "rises": "Accuracy is higher than at a smaller radius, so the attack is weak at this one.",
+    "weaker_than_one_step": "An iterated attack leaves more images right than one step does: too few or too small steps.",
+    "weaker_with_more_steps": "More steps of the same attack leave more images right than fewer.",
+    "zero_gradients": "Many of the gradients were zero: the attack saw no direction, which is not robustness.",
+    "below_chance": "One perturbation for all images went below the share of the rarest class, which cannot be.",
+    "nan": "The attack returned NaN or infinite pixels; those images were put back.",
     "budget": "The attack left the ball of radius δ; its images were put back before they were counted.",
     "box": "The attack left [0, 1]; its images were clipped before they were counted.",
 }
@@ -34,12 +39,12 @@ def gather(frame: pd.DataFrame, results: Path) -> Content:
     rows = frame.reset_index(drop=True).to_dict("records")  # by their places, as `averaged` counts them
     cells = [_cell(row, results) for row in rows]
     versions = list({json.dumps(v, sort_keys=True): v for v in _versions(runs, cells)}.values())
-    own = [name for name in frame.columns if name not in export.ADDED]
+    own = [name for name in frame.columns if name not in view.ADDED]
     return {
         "columns": own,
         "rows": [[view.json_value(row[name]) for name in own] for row in rows],
         "added": [
-            {name: row[name] for name in export.ADDED} | _extra(cell, versions)
+            {name: row[name] for name in view.ADDED} | _extra(cell, versions)
             for row, cell in zip(rows, cells, strict=True)
         ],
         "groups": [entry | {"latex": export.latex_line(entry)} for entry in entries],

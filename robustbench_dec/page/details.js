@@ -38,7 +38,7 @@ function attackBlock(row) {
   const strong = JSON.parse(row.attack_params_json || "{}");
   return block("Attack", pairs({
     name: row.attack, norm: row.norm, ...strong, universal: row.universal ? "yes" : "no", "attack seed": row.attack_seed,
-    "test images": row.n_examples, "submitted by": row.submitted_by,
+    "test images": row.n_examples, "submitted by": row.submitter,
     "forward passes": row.attack_forwards, "backward passes": row.attack_backwards, "wall time": row.wall_s && `${plain(row.wall_s)} s`,
   }));
 }

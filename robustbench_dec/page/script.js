@@ -42,13 +42,13 @@ function chosen(item, but = []) {
   const asks = (name) => state[name] && !but.includes(name);
   if (["dataset", "method", "attack"].some((name) => asks(name) && item[name] !== state[name])) return false;
   if (asks("eps") && plain(item.eps) !== state.eps) return false;
-  return !asks("source") || (state.source === "ours") === (item.submitted_by === "");
+  return !asks("source") || (state.source === "ours") === (item.submitter === "");
 }
 
 function searched(item) {
   const words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
   const rows = item.rows ? item.rows.map((index) => ROWS[index]) : [item];
-  const text = [item.model, item.attack_label, item.submitted_by, title("dataset", item.dataset), ...(item.flags ?? flagsOf(item)),
+  const text = [item.model, item.attack_label, item.submitter, title("dataset", item.dataset), ...(item.flags ?? flagsOf(item)),
     ...rows.flatMap((row) => [row.run_id, row.cell, row.method, row.attack, row.topology, row.architecture, `seed ${row.seed}`, row.checkpoint_sha256, row.git_commit])].join(" ").toLowerCase();
   return words.every((word) => text.includes(word));
 }
@@ -146,7 +146,7 @@ function tableRow(item, above, columns) {
 }
 
 function opener(item, label, open, toggle) {
-  const badge = item.submitted_by ? h("span", { className: "badge", title: `Submitted by ${item.submitted_by}` }, "submitted") : null;
+  const badge = item.submitter ? h("span", { className: "badge", title: `Submitted by ${item.submitter}` }, "submitted") : null;
   return [h("button", { type: "button", className: "open-row", "data-open": item.id, "aria-expanded": String(open), "aria-controls": open ? "details" : null, onclick: toggle },
     coloured(DATA.colours[item.model]), h("span", {}, label, h("span", { className: "where" }, title("dataset", item.dataset)))), badge];
 }
@@ -160,7 +160,7 @@ function drawFilters() {
   const radii = unique(DATA.groups.filter((group) => chosen(group, ["eps"])).map((group) => group.eps)).sort((a, b) => a - b).map(plain);
   options("eps", unique([...radii, ...(state.eps ? [state.eps] : [])]).map((text) => [text, text]));
   options("source", [["ours", "this repository"], ["users", "submitted by users"]]);
-  find("#source").hidden = !state.source && ROWS.every((row) => row.submitted_by === "");
+  find("#source").hidden = !state.source && ROWS.every((row) => row.submitter === "");
   for (const radio of findAll("input[name=view]")) radio.checked = radio.value === state.view;
   for (const radio of findAll("input[name=axis]")) radio.checked = radio.value === state.axis;
   if (form.elements.q.value !== state.q) form.elements.q.value = state.q;
@@ -193,7 +193,7 @@ function point(x, values) {
 function drawRadius() {
   const groups = DATA.groups.filter((group) => chosen(group, ["eps"]));
   const facets = Map.groupBy(groups, (group) => group.dataset);
-  drawCharts("#radius", [...facets].map(([dataset, inside]) => [title("dataset", dataset), [...Map.groupBy(inside, (group) => group.attack_label + (group.submitted_by && ` (submitted by ${group.submitted_by})`))].map(([attack, some]) => {
+  drawCharts("#radius", [...facets].map(([dataset, inside]) => [title("dataset", dataset), [...Map.groupBy(inside, (group) => group.attack_label + (group.submitter && ` (submitted by ${group.submitter})`))].map(([attack, some]) => {
     const series = ordered([...Map.groupBy(some, (group) => group.setup).values()].map((lines) => {
       const rows = (group) => group.rows.map((index) => ROWS[index]);
       const attacked = lines.map((group) => point(group.eps, rows(group).map((row) => row.robust_acc)));
