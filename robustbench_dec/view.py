@@ -10,6 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import pandas as pd
@@ -24,6 +25,9 @@ WORDS = {"problem.eps": "training δ", "n_examples": "images", "rel_alpha": "alp
 """How a label calls a setting, where its own name would mislead."""
 ADDED = ["submitter", "setup", "model", "strength", "attack_label"]
 """Columns that `read` adds to the leaderboard's own."""
+
+NEEDED = ("run_id", "cell", "dataset", "method", "attack", "attack_params_json", "eps", "seed", "robust_acc")
+"""Without these columns a file is no leaderboard at all."""
 
 TOLD = 3
 """At most so many settings stand in a label."""
@@ -44,6 +48,9 @@ def read(results: Path) -> pd.DataFrame:
         frame = leaderboard.read(path)
     except (ValueError, KeyError) as error:
         raise BadInput(f"{path} is not a leaderboard ({error}); `robustbench-dec render` writes it again") from error
+    missing = [name for name in NEEDED if name not in frame]
+    if missing:
+        raise BadInput(f"{path} lacks the columns {', '.join(missing)}; `robustbench-dec render` writes it again")
     if frame.empty:
         raise BadInput(f"the leaderboard {path} has no row yet; attack a trained model first, then render a table")
     return _labelled(frame.assign(submitter=_submitters(frame)), runs(results, frame["run_id"]))
@@ -85,27 +92,31 @@ def select(
 def averaged(frame: pd.DataFrame) -> list[Settings]:
     """One entry per data set, model, attack and radius, the best first among equals: what the seeds share, their mean
     accuracies (fractions) with the sample standard deviation, and the labels of their rows in `frame`."""
-    keys = ["dataset", "setup", "attack", "strength", "eps", "submitter"]
+    groups: dict[tuple[Any, ...], list[tuple[Any, Settings]]] = defaultdict(list)
+    for index, row in zip(frame.index, frame.to_dict("records"), strict=True):
+        key = tuple(row[name] for name in ("dataset", "setup", "attack", "strength", "eps", "submitter"))
+        groups[key].append((index, row))
     entries = []
-    for values, rows in frame.groupby(keys, sort=False):
-        first = rows.iloc[0]
-        robust, clean = Entry.of(rows["robust_acc"]), Entry.of(rows["clean_acc"])
+    for key, members in groups.items():
+        rows = [row for _, row in members]
+        first = rows[0]
+        robust, clean = (Entry.of(row[name] for row in rows) for name in ("robust_acc", "clean_acc"))
         entries.append(
             {
-                "id": files.digest([str(value) for value in values])[:10],
-                "rows": list(rows.index),
+                "id": files.digest([str(value) for value in key])[:10],
+                "rows": [index for index, _ in members],
                 **{name: first[name] for name in ("dataset", "method", "model", "setup", "attack", "attack_label")},
                 "eps": float(first["eps"]),
                 "submitter": first["submitter"],
-                "seeds": int(rows["seed"].nunique()),
+                "seeds": len({row["seed"] for row in rows}),
                 "robust": robust.mean,
                 "robust_std": robust.std if robust.seeds > 1 else None,
                 "clean": clean.mean,
                 "clean_std": clean.std if clean.seeds > 1 else None,
-                "sfo": int(rows[["sfo_x", "sfo_y"]].max(axis="columns").mean()),
-                "rounds": int(rows["comm_rounds"].mean()),
-                "megabytes": float(rows["bytes_payload"].mean() / 1e6),
-                "flags": sorted({flag for text in rows["reliability_flags"] for flag in text.split(";") if flag}),
+                "sfo": round(mean(max(row["sfo_x"], row["sfo_y"]) for row in rows)),
+                "rounds": round(mean(row["comm_rounds"] for row in rows)),
+                "megabytes": mean(row["bytes_payload"] for row in rows) / 1e6,
+                "flags": sorted({flag for row in rows for flag in row["reliability_flags"].split(";") if flag}),
             }
         )
     ranks = [_ranks(known, {entry[column] for entry in entries}) for column, known in _KNOWN.items()]

@@ -63,7 +63,7 @@ def test_a_value_that_is_not_there_is_refused_with_those_that_are(
 
 
 def test_values_that_never_meet_are_refused(rows: pd.DataFrame) -> None:
-    with pytest.raises(BadInput, match="eps .* there are"):
+    with pytest.raises(BadInput, match=r"eps .* there are"):
         view.select(rows, dataset=["mnist"], eps=["0.003"])
 
 

@@ -17,7 +17,7 @@ BUDGET = 800_000
 
 FLAGS: Mapping[str, str] = {
     "rises": "Accuracy is higher than at a smaller radius, so the attack is weak at this one.",
-    "weaker_than_one_step": "An iterated attack leaves more images right than one step does: too few or too small steps.",
+    "weaker_than_one_step": "An iterated attack leaves more images right than one step: too few or too small steps.",
     "weaker_with_more_steps": "More steps of the same attack leave more images right than fewer.",
     "zero_gradients": "Many of the gradients were zero: the attack saw no direction, which is not robustness.",
     "below_chance": "One perturbation for all images went below the share of the rarest class, which cannot be.",
@@ -42,6 +42,7 @@ def gather(frame: pd.DataFrame, results: Path) -> Content:
     own = [name for name in frame.columns if name not in view.ADDED]
     return {
         "columns": own,
+        "floats": [name for name in own if pd.api.types.is_float_dtype(frame[name])],
         "rows": [[view.json_value(row[name]) for name in own] for row in rows],
         "added": [
             {name: row[name] for name in view.ADDED} | _extra(cell, versions)

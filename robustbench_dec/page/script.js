@@ -46,10 +46,10 @@ function chosen(item, but = []) {
 }
 
 function searched(item) {
-  const words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
+  const words = state.q.toLowerCase().replace(/\bseed\s+(\d+)/g, "seed:$1;").split(/\s+/).filter(Boolean);
   const rows = item.rows ? item.rows.map((index) => ROWS[index]) : [item];
   const text = [item.model, item.attack_label, item.submitter, title("dataset", item.dataset), ...(item.flags ?? flagsOf(item)),
-    ...rows.flatMap((row) => [row.run_id, row.cell, row.method, row.attack, row.topology, row.architecture, `seed ${row.seed}`, row.checkpoint_sha256, row.git_commit])].join(" ").toLowerCase();
+    ...rows.flatMap((row) => [row.run_id, row.cell, row.method, row.attack, row.topology, row.architecture, `seed:${row.seed};`, row.checkpoint_sha256, row.git_commit])].join(" ").toLowerCase();
   return words.every((word) => text.includes(word));
 }
 
@@ -261,9 +261,13 @@ function drawPictures() {
 
 function csvText() {
   const rows = visible().flatMap((item) => (item.rows ? item.rows.map((index) => ROWS[index]) : [item])).sort((a, b) => a.index - b.index);
-  const word = (value) => (value === null ? "" : typeof value === "boolean" ? (value ? "True" : "False") : String(value));
+  const floats = new Set(DATA.floats);
+  const word = (value, name) => {  // as Python writes it
+    if (typeof value === "boolean") return value ? "True" : "False";
+    return floats.has(name) && Number.isInteger(value) ? value.toFixed(1) : String(value ?? "");
+  };
   const quoted = (text) => (/[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-  return [DATA.columns, ...rows.map((row) => DATA.columns.map((name) => row[name]))].map((line) => line.map((value) => quoted(word(value))).join(",") + "\n").join("");
+  return [DATA.columns, ...rows.map((row) => DATA.columns.map((name) => word(row[name], name)))].map((line) => line.map(quoted).join(",") + "\n").join("");
 }
 
 function latexText() {
@@ -325,10 +329,15 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawTheme)
 
 // ---- all of it ----
 
+let drawn = "";
+
 function draw() {
   drawFilters();
   drawTable(visible());
   drawCommand();
+  const now = ["dataset", "method", "attack", "source", "axis"].map((name) => state[name]).join("|");
+  if (now === drawn) return;  // charts keep the focus and need not be made again
+  drawn = now;
   drawRadius();
   drawCost();
   drawPictures();
