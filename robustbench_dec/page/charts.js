@@ -17,7 +17,7 @@ function chart({ title, series, xLabel, low, high, chance = null, xText = plain 
   const svg = s("svg", { viewBox: `0 0 ${SIZE.width} ${SIZE.height}`, role: "img", "aria-label": summary(title, series, xLabel, xText) });
   for (const value of steps(low, high, 4)) {
     svg.append(s("line", { class: "grid", x1: SIZE.left, x2: SIZE.width - SIZE.right, y1: y(value), y2: y(value) }));
-    svg.append(s("text", { x: SIZE.left - 6, y: y(value) + 3.5, "text-anchor": "end" }, percent(value, 0)));
+    svg.append(s("text", { x: SIZE.left - 6, y: y(value) + 3.5, "text-anchor": "end" }, plain(100 * value)));
   }
   for (const value of ticks) {
     svg.append(s("text", { x: x(value), y: SIZE.height - SIZE.bottom + 14, "text-anchor": "middle" }, xText(value)));

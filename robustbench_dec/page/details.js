@@ -31,7 +31,7 @@ function picturesOf(row) {
   const own = DATA.pictures.filter((one) => (one.kind === "attack" ? one.row === row.index : ROWS[one.row].run_id === row.run_id));
   if (!own.length) return null;
   return block("Perturbations", h("div", { className: "line" }, own.map((one) =>
-    picture(one, one.kind === "trained" ? "Trained y" : row.attack_label, `δ = ${plain(one.eps)}`))));
+    picture(one, one.kind === "trained" ? "Trained y" : row.attack_label, `δ = ${plain(one.eps)}`))));
 }
 
 function attackBlock(row) {
@@ -85,7 +85,7 @@ function provenance(row) {
 function rowDetails(row) {
   const interval = `${percent(row.ci_low, 2)} to ${percent(row.ci_high, 2)} %`;
   const sentence = `${percent(row.robust_acc, 2)} % of ${row.n_examples.toLocaleString("en")} test images survive `
-    + `${row.attack_label} at δ = ${plain(row.eps)} (${row.n_correct.toLocaleString("en")} images; 95 % interval ${interval}; clean ${percent(row.clean_acc, 2)} %).`;
+    + `${row.attack_label} at δ = ${plain(row.eps)} (${row.n_correct.toLocaleString("en")} images; 95 % interval ${interval}; clean ${percent(row.clean_acc, 2)} %).`;
   return [
     h("p", {}, sentence),
     [flagList(flagsOf(row)), h("div", { className: "columns" }, attackBlock(row), trainingBlocks(row), provenance(row), picturesOf(row))],
@@ -103,7 +103,7 @@ function groupDetails(group) {
     h("table", {}, h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, body)));
   const spread = group.robust_std === null ? "one seed" : `± ${percent(group.robust_std, 2)} over ${group.seeds} seeds`;
   return [
-    h("p", {}, `${percent(group.robust, 2)} % (${spread}) under ${group.attack_label} at δ = ${plain(group.eps)}. Settings below are those of seed ${rows[0].seed}; the seeds share all but the seed.`),
+    h("p", {}, `${percent(group.robust, 2)} % (${spread}) under ${group.attack_label} at δ = ${plain(group.eps)}. Settings below are those of seed ${rows[0].seed}; the seeds share all but the seed.`),
     [flagList(group.flags), table, h("div", { className: "columns" }, attackBlock(rows[0]), trainingBlocks(rows[0]), provenance(rows[0]), picturesOf(rows[0]))],
   ];
 }

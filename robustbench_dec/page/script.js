@@ -217,7 +217,7 @@ function drawCost() {
       const values = series.flatMap((one) => one.points.flatMap((each) => [each.low, each.high]));
       const [attack, eps] = measure.split("@");
       const low = Math.floor(20 * Math.min(...values)) / 20, high = Math.min(1, Math.ceil(20 * Math.max(...values) + 0.01) / 20);
-      return { title: eps ? `${title("attack", attack)}, δ = ${eps}` : "Clean", series, xLabel: AXES[state.axis], low, high, xText: thousands };
+      return { title: eps ? `${title("attack", attack)}, δ = ${eps}` : "Clean", series, xLabel: AXES[state.axis], low, high, xText: thousands };
     }).filter((one) => one.series.length)];
   }));
 }
@@ -253,7 +253,7 @@ function drawPictures() {
   const order = (one) => [datasets.indexOf(one.of.dataset), one.kind === "trained" ? 0 : 1, LABELS.indexOf(one.of.model), one.eps];
   const shown = all.filter(first).sort((a, b) => order(a).map((value, place) => value - order(b)[place]).find(Boolean) ?? 0);
   const parts = [...Map.groupBy(shown, (one) => one.of.dataset)].flatMap(([dataset, some]) => [h("h3", {}, title("dataset", dataset)),
-    h("div", { className: "line" }, some.map((one) => picture(one, one.kind === "trained" ? "Trained y" : one.of.attack_label, `${one.kind === "trained" ? "of" : "against"} ${one.of.model}, δ = ${plain(one.eps)}`)))]);
+    h("div", { className: "line" }, some.map((one) => picture(one, one.kind === "trained" ? "Trained y" : one.of.attack_label, `${one.kind === "trained" ? "of" : "against"} ${one.of.model}, δ = ${plain(one.eps)}`)))]);
   find("#perturbations .gallery").replaceChildren(...(parts.length ? parts : [h("p", { className: "note" }, "No picture for this choice.")]));
 }
 
