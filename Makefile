@@ -10,7 +10,7 @@ BIN := .venv/bin
 TABLE_OPTIONS := $(if $(JOBS),--jobs $(JOBS)) --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PROFILE)) $(if $(SEEDS),--seeds $(SEEDS)) \
 	$(if $(filter-out results,$(RESULTS)),--tables $(RESULTS))
 
-.PHONY: setup table1 table2 figures tune test bench clean
+.PHONY: setup table1 table2 figures page tune test bench clean
 
 setup: .venv/installed
 
@@ -31,6 +31,9 @@ figures: setup
 
 table1: setup  # make table1 RESULTS=out measures everything anew
 	$(BIN)/robustbench-dec table1 --results $(RESULTS) $(if $(filter-out results,$(RESULTS)),--tables $(RESULTS))
+
+page: setup  # tables/index.html from the results on disk
+	$(BIN)/robustbench-dec page --results $(RESULTS) --out $(if $(filter-out results,$(RESULTS)),$(RESULTS),tables)/index.html
 
 tune: setup
 	$(BIN)/robustbench-dec tune tables/table2.toml --device $(DEVICE)

@@ -8,7 +8,22 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from robustbench_dec import check, data, diagnostics, diagnostics_plot, figures, run, shelf, spec, suite, topology
+from robustbench_dec import (
+    check,
+    data,
+    diagnostics,
+    diagnostics_plot,
+    export,
+    figures,
+    files,
+    page,
+    run,
+    shelf,
+    spec,
+    suite,
+    topology,
+    view,
+)
 from robustbench_dec import table1 as claims
 from robustbench_dec import table1_report as claims_report
 from robustbench_dec.attack import Attack
@@ -158,7 +173,7 @@ def table(
     wanted, stem = chosen(specification, profile, seeds)
     folders = suite.make(wanted, results, device=checked(device), jobs=workers(jobs, device))
     typer.echo(f"{len(folders)} runs complete in {results}")
-    for path in suite.report(wanted, stem, results, tables or specification.parent):
+    for path in report(wanted, stem, results, tables or specification.parent):
         typer.echo(f"wrote {path}")
 
 
@@ -172,7 +187,7 @@ def render(
 ) -> None:
     """Write a table's files and the leaderboard again from the results on disk, without training or attacking."""
     wanted, stem = chosen(specification, profile, seeds)
-    for path in suite.report(wanted, stem, results, tables or specification.parent):
+    for path in report(wanted, stem, results, tables or specification.parent):
         typer.echo(f"wrote {path}")
 
 
@@ -291,6 +306,47 @@ def diagnose(
     typer.echo(f"admissible: {sizes}")
     for path in diagnostics.write(diagnosis, output) + diagnostics_plot.plot(diagnosis, output):
         typer.echo(f"wrote {path}")
+
+
+@app.command("page")
+def write_page(
+    results: Results = Path("results"),
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("tables/index.html"),
+) -> None:
+    """Write the leaderboard as one self-contained web page: open it in a browser, no network needed."""
+    typer.echo(f"wrote {page.write(results, out)}")
+
+
+@app.command("export")
+def export_view(
+    form: Annotated[str, typer.Option("--format", help="csv, latex, json (RobustBench's keys) or bibtex.")] = "csv",
+    dataset: Annotated[list[str], typer.Option(help="Only these data sets; may be given several times.")] = [],  # noqa: B006
+    method: Annotated[list[str], typer.Option(help="Only these methods.")] = [],  # noqa: B006
+    attack: Annotated[list[str], typer.Option(help="Only these attacks.")] = [],  # noqa: B006
+    eps: Annotated[list[str], typer.Option(help="Only these radii, for example 0.1 or 8/255.")] = [],  # noqa: B006
+    out: Annotated[
+        Path | None, typer.Option(help="A file (default: print); with json, a folder gets a file per model.")
+    ] = None,
+    results: Results = Path("results"),
+) -> None:
+    """Print or write a part of the leaderboard for a paper, a spreadsheet or another benchmark."""
+    rows = view.select(view.read(results), dataset, method, attack, eps)
+    if out is None:
+        typer.echo(export.text(rows, form), nl=False)
+        return
+    if form == "json" and (out.is_dir() or not out.suffix):
+        written = export.write_documents(export.robustbench(rows), out)
+    else:
+        files.write_text(out, export.text(rows, form))
+        written = [out]
+    for path in written:
+        typer.echo(f"wrote {path}")
+
+
+def report(wanted: spec.Spec, stem: str, results: Path, tables: Path) -> list[Path]:
+    """A table's files and, since it costs a second, the page of all that is there."""
+    written = suite.report(wanted, stem, results, tables)
+    return [*written, page.write(results, tables / "index.html")]
 
 
 def chosen(path: Path, profile: str | None, seeds: int | None) -> tuple[spec.Spec, str]:

@@ -203,7 +203,7 @@ def _latex(
         r"\providecommand{\resizebox}[3]{{\scriptsize\setlength{\tabcolsep}{2pt}#3}}",
         r"\begin{table*}[t]",
         r"\centering",
-        rf"\caption{{{_escape_latex(caption)}}}",
+        rf"\caption{{{escape_latex(caption)}}}",
         rf"\label{{tab:{label}}}",
         r"\par\smallskip",
         r"\resizebox{\textwidth}{!}{%",
@@ -217,7 +217,7 @@ def _latex(
         if block is not blocks[0]:
             lines.append(r"\midrule")
         if groups != heading:  # said again only where a block has other attacks than the one above it
-            spans = [rf"\multicolumn{{{size}}}{{c}}{{{_escape_latex(_attack(attack))}}}" for attack, size in groups]
+            spans = [rf"\multicolumn{{{size}}}{{c}}{{{escape_latex(_attack(attack))}}}" for attack, size in groups]
             lines.append(_latex_row(["Data set", "Method", "Clean", *spans, *padding]))
             ends = list(itertools.accumulate((size for _, size in groups), initial=3))
             lines.append(" ".join(rf"\cmidrule(lr){{{a + 1}-{b}}}" for a, b in itertools.pairwise(ends)))
@@ -225,11 +225,11 @@ def _latex(
         lines.append(_latex_row(["", "", "", *(rf"$\delta={eps:g}$" for _, eps in block.columns), *padding]))
         lines.append(r"\midrule")
         for method in block.methods:
-            title = _escape_latex(block.title) if method == block.methods[0] else ""
+            title = escape_latex(block.title) if method == block.methods[0] else ""
             values = _row(block, entries, method, bold=r"\textbf{{{}}}", spread=r" {{\scriptsize$\pm$\,{}}}")
-            lines.append(_latex_row([title, _escape_latex(_method(method)), *values, *padding]))
+            lines.append(_latex_row([title, escape_latex(_method(method)), *values, *padding]))
     lines += [r"\bottomrule", r"\end{tabular}%", "}", r"\par\smallskip"]
-    lines += [rf"{{\footnotesize {_escape_latex(' '.join(notes))}}}", r"\end{table*}"]
+    lines += [rf"{{\footnotesize {escape_latex(' '.join(notes))}}}", r"\end{table*}"]
     return "\n".join(lines) + "\n"
 
 
@@ -376,5 +376,5 @@ def _escape_markdown(text: str) -> str:
     return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", text)
 
 
-def _escape_latex(text: str) -> str:
+def escape_latex(text: str) -> str:
     return "".join(LATEX.get(character, character) for character in text)
