@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from robustbench_dec import files, shelf, topology
 from robustbench_dec.attack import Attack
 from robustbench_dec.errors import BadInput
+from robustbench_dec.foreign import attack_named
 from robustbench_dec.problem import Problem
 from robustbench_dec.trainer import Trainer
 
@@ -65,7 +66,7 @@ class AttackSpec(_Strict):
 
     def build(self) -> list[Attack]:
         """The attack at each radius."""
-        cls = shelf.find("attack", self.name, Attack)  # type: ignore[type-abstract]
+        cls = attack_named(self.name)
         return [shelf.make(cls, {"eps": eps, **(self.model_extra or {})}) for eps in self.eps]
 
 
