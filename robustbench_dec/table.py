@@ -98,7 +98,7 @@ def render(
         ".tex": _latex(blocks, entries, caption, stem.name, notes, marked),
     }
     if paper is not None:
-        contents["-vs-paper.md"] = _against_paper(blocks, cells, _paper_percent(paper), caption)
+        contents["-vs-paper.md"] = _against_paper(blocks, cells, paper_percent(paper), caption)
     paths = [stem.with_name(stem.name + ending) for ending in contents]
     for path, content in zip(paths, contents.values(), strict=True):
         files.write_text(path, content)
@@ -330,7 +330,8 @@ def _margin_grid(block: Block, margins: Mapping[tuple[str, float], tuple[Entry, 
     return _grid(["Column", "Margin, paper", "Margin, ours", f"{last} beats {first}, paper", "ours", "Same"], body)
 
 
-def _paper_percent(paper: Mapping[str, Any]) -> dict[Key, float]:
+def paper_percent(paper: Mapping[str, Any]) -> dict[Key, float]:
+    """The paper's numbers by data set, method, attack and eps."""
     percent: dict[Key, float] = {}
     for dataset, methods in paper.items():
         for method, numbers in methods.items():
