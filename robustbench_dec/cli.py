@@ -116,9 +116,8 @@ def attack(
     problem = shelf.make(Universal, problem_settings)
     for cell in run.attack(folder, attacks, problem=problem, n_examples=n_examples, device=checked(device)):
         flags = f"  flags: {', '.join(cell['flags'])}" if cell["flags"] else ""
-        typer.echo(
-            f"{label(attack)} eps={cell['eps']:g}: {cell['clean_acc']:.2%} clean, {cell['robust_acc']:.2%} robust{flags}"
-        )
+        accuracies = f"{cell['clean_acc']:.2%} clean, {cell['robust_acc']:.2%} robust"
+        typer.echo(f"{cell['attack']} eps={cell['eps']:g}: {accuracies}{flags}")
 
 
 @app.command()
@@ -142,7 +141,7 @@ def compare(
     """Compare your attack with the stored ones on the networks of the zoo, and add it to the leaderboard."""
     newcomer = comparison.Newcomer(attack, parse_settings(settings))
     radii = [shelf.number(radius) for radius in eps.split(",")] if eps else None
-    newcomer.at(radii[0] if radii else 0.1)  # a wrong name or setting is told before anything is loaded
+    newcomer.at(radii[0] if radii else 0.0)  # a wrong name or setting is told before anything is loaded
     entries = [entry for pattern in model for entry in chosen_models(pattern, results)]
     rows = comparison.compare(
         newcomer, entries, results, eps=radii, n_examples=n_examples, batch_size=batch_size, device=checked(device)

@@ -7,6 +7,7 @@ attack would hide what the new one gains.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from robustbench_dec import files, run, shelf
 from robustbench_dec import progress as progress_bars
-from robustbench_dec.attack import Attack, accuracy
+from robustbench_dec.attack import TOLERANCE, Attack, accuracy
 from robustbench_dec.batches import unpack
 from robustbench_dec.errors import BadInput
 from robustbench_dec.foreign import Saved, attack_named, label
@@ -85,14 +86,14 @@ class Newcomer:
     def label(self) -> str:
         return label(self.name)
 
-    @property
-    def kind(self) -> tuple[str, bool]:
-        """Its norm, and whether it is universal."""
-        cls = attack_named(self.name)
-        return str(self.settings.get("norm", cls.norm)), cls.universal
+    @cached_property
+    def cls(self) -> type[Attack]:
+        """Found once: a user's file is read when the comparison starts."""
+        return attack_named(self.name)
 
     def at(self, eps: float) -> Attack:
-        return shelf.make(attack_named(self.name), {"eps": eps, **self.settings})
+        """With its settings checked."""
+        return shelf.make(self.cls, {"eps": eps, **self.settings})
 
 
 def compare(
@@ -129,8 +130,9 @@ class Bench:
         self.n_examples = min(n_examples, len(self.problem.images.test_labels))
 
     def rows(self, newcomer: Newcomer, eps: Sequence[float] | None) -> Iterator[Row]:
-        norm, universal = newcomer.kind
-        radii = list(eps) if eps else self._grid(newcomer, norm, universal)
+        example = newcomer.at(0.0)
+        norm, universal = example.norm, example.universal
+        radii = list(eps) if eps else self._grid(example)
         images = self.problem.images
         clean = accuracy(self.model, images.test_images[: self.n_examples], images.test_labels[: self.n_examples])
         for radius in radii:
@@ -147,18 +149,16 @@ class Bench:
                 row = replace(row, p_value=mcnemar(broke, missed))
             yield row
 
-    def _grid(self, newcomer: Newcomer, norm: str, universal: bool) -> list[float]:
-        """The radii of the stored attacks of this kind."""
-        radii = sorted({cell["eps"] for cell in self._stored(norm) if cell["universal"] == universal})
-        cls = attack_named(newcomer.name)
-        if issubclass(cls, Saved):
-            size = cls.saved.abs().max().item()
-            if not newcomer.settings.get("scale"):
-                radii = [radius for radius in radii if radius >= size - 1e-6] or [size]
+    def _grid(self, attack: Attack) -> list[float]:
+        """The radii of the stored attacks of this kind; for a saved y that is not stretched, those that it fits in."""
+        radii = sorted({cell["eps"] for cell in self._stored(attack.norm) if cell["universal"] == attack.universal})
+        if isinstance(attack, Saved) and not attack.scale:
+            size = attack.saved.abs().max().item()
+            radii = [radius for radius in radii if radius >= size - TOLERANCE] or [size]
         if not radii:
-            kind = "universal" if universal else "per-image"
+            kind = "universal" if attack.universal else "per-image"
             raise BadInput(
-                f"{self.entry.name} has no stored {kind} attacks in {norm}, so there is no grid; give one with --eps"
+                f"{self.entry.name} has no stored {kind} attacks in {attack.norm} to take radii from; give --eps"
             )
         return radii
 
