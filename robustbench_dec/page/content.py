@@ -8,24 +8,12 @@ from typing import Any
 import pandas as pd
 import seaborn as sns
 
-from robustbench_dec import export, files, references, view
+from robustbench_dec import audit, export, files, references, view
 from robustbench_dec.errors import BadInput
 from robustbench_dec.page import pictures
 
 BUDGET = 800_000
 """Characters that pictures may take; the first seeds' come first, what does not fit is left out."""
-
-FLAGS: Mapping[str, str] = {
-    "rises": "Accuracy is higher than at a smaller radius, so the attack is weak at this one.",
-    "weaker_than_one_step": "An iterated attack leaves more images right than one step: too few or too small steps.",
-    "weaker_with_more_steps": "More steps of the same attack leave more images right than fewer.",
-    "zero_gradients": "Many of the gradients were zero: the attack saw no direction, which is not robustness.",
-    "below_chance": "One perturbation for all images went below the share of the rarest class, which cannot be.",
-    "nan": "The attack returned NaN or infinite pixels; those images were put back.",
-    "budget": "The attack left the ball of radius δ; its images were put back before they were counted.",
-    "box": "The attack left [0, 1]; its images were clipped before they were counted.",
-}
-"""What a flag means, by the flag's name up to a colon."""
 
 CURVE = ("round", "sfo", "megabytes")
 
@@ -63,7 +51,7 @@ def gather(frame: pd.DataFrame, results: Path) -> Content:
             "attack": {name: view.attack_title(name) for name in _names(entries, "attack")},
         },
         "colours": _colours(frame),
-        "flags": FLAGS,
+        "flags": dict(audit.FLAGS),
         "latex": {"head": export.LATEX_HEAD, "foot": export.LATEX_FOOT},
         "references": _references(frame),
     }
