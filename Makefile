@@ -6,11 +6,11 @@ BIN := .venv/bin
 
 # make table2                    what is missing in results/
 # make table2 RESULTS=out        everything anew, in a folder of its own
-# make table2 PROFILE=quick, SEEDS=1, JOBS=4, DEVICE=cuda
+# make table2 PROFILE=quick, SEEDS=1, JOBS=4, DEVICE=cuda; also for figures, which take DATASET=a9a too
 TABLE_OPTIONS := $(if $(JOBS),--jobs $(JOBS)) --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PROFILE)) $(if $(SEEDS),--seeds $(SEEDS)) \
 	$(if $(filter-out results,$(RESULTS)),--tables $(RESULTS))
 
-.PHONY: setup table1 table2 tune test bench clean
+.PHONY: setup table1 table2 figures tune test bench clean
 
 setup: .venv/installed
 
@@ -29,8 +29,12 @@ table2: setup
 table1: setup  # make table1 RESULTS=out measures everything anew
 	$(BIN)/robustbench-dec table1 --results $(RESULTS) $(if $(filter-out results,$(RESULTS)),--tables $(RESULTS))
 
+figures: setup
+	$(BIN)/robustbench-dec figures tables/figures.toml $(TABLE_OPTIONS) $(if $(DATASET),--dataset $(DATASET))
+
 tune: setup
 	$(BIN)/robustbench-dec tune tables/table2.toml --device $(DEVICE)
+	$(BIN)/robustbench-dec tune tables/figures.toml --device $(DEVICE)
 
 test: setup
 	$(BIN)/ruff check .

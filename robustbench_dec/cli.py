@@ -8,13 +8,12 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from robustbench_dec import check, data, diagnostics, diagnostics_plot, run, shelf, spec, suite, topology
+from robustbench_dec import check, data, diagnostics, diagnostics_plot, figures, run, shelf, spec, suite, topology
 from robustbench_dec import table1 as claims
 from robustbench_dec import table1_report as claims_report
 from robustbench_dec.attack import Attack
 from robustbench_dec.errors import BadInput
-from robustbench_dec.problem import Problem
-from robustbench_dec.problems.universal import Universal
+from robustbench_dec.problem import Classifier, Problem
 from robustbench_dec.trainer import Trainer
 
 app = typer.Typer(
@@ -28,8 +27,17 @@ app = typer.Typer(
 
 Results = Annotated[Path, typer.Option(help="Folder of runs and the leaderboard.")]
 Device = Annotated[str, typer.Option(help="Where to train and attack: cpu, cuda, cuda:1, mps.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Runs side by side (default: one per core, 1 on a GPU).")]
 Settings = Annotated[list[str], typer.Option("--set", help="A setting as NAME=VALUE; may be given several times.")]
 Specification = Annotated[Path, typer.Argument(help="A specification such as tables/table2.toml.")]
+
+
+STARTERS: dict[str, dict[str, Any]] = {
+    "universal": {"eta_c": 0.1, "eta_d": 1.0},
+    "robust_logistic": {"eta_c": 0.1, "eta_d": 1e-5, "eta_x": 0.1, "eta_y": 1e-5, "K": 1, "batch": 16},
+    "quadratic": {"eta_c": 0.02, "eta_d": 0.04, "eta_x": 0.05, "eta_y": 0.1, "batch": 1},
+}
+"""Settings of a trainer with which `train` does something sensible before anything is tuned."""
 
 
 @app.command("data")
@@ -59,11 +67,15 @@ def list_parts() -> None:
 @app.command()
 def train(
     trainer: Annotated[str, typer.Option(help="A trainer's name, or path/to/mine.py:Mine.")] = "dec_fedtrack",
-    dataset: Annotated[str, typer.Option(help="digits, mnist, fashion-mnist or cifar10.")] = "digits",
+    problem: Annotated[str, typer.Option(help="universal (networks), robust_logistic or quadratic.")] = "universal",
+    dataset: Annotated[str | None, typer.Option(help="digits, mnist, cifar10, a9a, ...; see `list`.")] = None,
     classes: Annotated[str | None, typer.Option(help="A subset of its classes, for example cat,dog.")] = None,
-    eps: Annotated[str, typer.Option(help="Radius of the trained perturbation y.")] = "0.1",
+    eps: Annotated[str | None, typer.Option(help="Radius of the trained perturbation y (default 0.1).")] = None,
     clamp: Annotated[bool, typer.Option(help="Clamp image + y to [0, 1] in training.")] = False,
-    split: Annotated[str, typer.Option(help="iid, dirichlet(0.3) or label.")] = "iid",
+    split: Annotated[str | None, typer.Option(help="iid (default), dirichlet(0.3) or label.")] = None,
+    problem_settings: Annotated[
+        list[str], typer.Option("--problem-set", help="Another setting of the problem as NAME=VALUE.")
+    ] = [],  # noqa: B006 (typer's way)
     nodes: Annotated[int, typer.Option(help="Number of nodes.")] = 5,
     graph: Annotated[str, typer.Option(help="Who talks to whom; see `robustbench-dec list`.")] = "ring",
     weights: Annotated[str, typer.Option(help="Mixing weights: lazy, metropolis or uniform.")] = "lazy",
@@ -75,21 +87,28 @@ def train(
     device: Device = "cpu",
 ) -> None:
     """Train one model; with no arguments, Dec-FedTrack on 8x8 digits in a few seconds."""
-    problem: dict[str, Any] = {"dataset": dataset, "eps": shelf.number(eps), "clamp": clamp, "split": split}
-    if classes:
-        problem["classes"] = classes.split(",")
-    given: dict[str, Any] = dict(parse_settings(settings))
-    defaults = {"eta_c": 0.1, "eta_d": 1.0, "batch": 128 if dataset != "digits" else 32}
+    asked = {"dataset": dataset, "classes": classes and classes.split(","), "clamp": clamp or None, "split": split}
+    asked |= {"eps": None if eps is None else shelf.number(eps), **parse_settings(problem_settings)}
+    about: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    given = STARTERS.get(problem, {}) | parse_settings(settings)
     accepted = shelf.find("trainer", trainer, Trainer).__dataclass_fields__  # type: ignore[type-abstract]
-    given = {name: value for name, value in defaults.items() if name in accepted} | given
+    if problem == "universal":
+        about.setdefault("dataset", "digits")
+        given.setdefault("batch", 32 if about["dataset"] == "digits" else 128)
+    given = {name: value for name, value in given.items() if name in accepted or name in parse_settings(settings)}
     network = spec.NetworkSpec(graph=graph, nodes=nodes, weights=weights, matrix=matrix)
-    one = spec.RunSpec(problem, network, trainer, given, rounds, seed, curve=[], curve_points=10, curve_examples=1000)
+    about["name"] = problem
+    one = spec.RunSpec(about, network, trainer, given, rounds, seed, curve=[], curve_points=10, curve_examples=1000)
     folder = run.train(one, results, device=checked(device))
     record = run.files.read_json(folder / "run.json")
-    clean, ledger = record["clean"], record["ledger"]
-    typer.echo(
-        f"{folder}: clean accuracy {clean['mean_model']:.2%} (nodes {clean['node_min']:.2%} to {clean['node_max']:.2%})"
-    )
+    ledger = record["ledger"]
+    if "clean" in record:
+        clean = record["clean"]
+        nodes_told = f"nodes {clean['node_min']:.2%} to {clean['node_max']:.2%}"
+        typer.echo(f"{folder}: clean accuracy {clean['mean_model']:.2%} ({nodes_told})")
+    else:
+        told = {name: value for name, value in record["final"].items() if isinstance(value, float)}
+        typer.echo(f"{folder}: " + ", ".join(f"{name} {value:.6g}" for name, value in told.items()))
     typer.echo(
         f"cost: {ledger['sfo']:,} SFO calls per node, {ledger['rounds']:,} rounds, {ledger['exchanges']:,} exchanges, "
         f"{ledger['bytes_per_edge'] / 1e6:,.1f} MB per directed edge; spectral rate p = {record['spectral_rate']:.4f}"
@@ -112,8 +131,7 @@ def attack(
     given = parse_settings(settings)
     attacks = [(attack, shelf.make(cls, {"eps": shelf.number(radius), **given})) for radius in eps.split(",")]
     problem_settings = dict(run.files.read_json(folder / "run.json")["settings"]["problem"])
-    problem_settings.pop("name")
-    problem = shelf.make(Universal, problem_settings)
+    problem = shelf.make(shelf.find("problem", problem_settings.pop("name"), Classifier), problem_settings)  # type: ignore[type-abstract]
     for cell in run.attack(folder, attacks, problem=problem, n_examples=n_examples, device=checked(device)):
         flags = f"  flags: {', '.join(cell['flags'])}" if cell["flags"] else ""
         typer.echo(
@@ -128,15 +146,12 @@ def table(
     seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None,
     results: Results = Path("results"),
     tables: Annotated[Path | None, typer.Option(help="Where to write (default: beside the specification).")] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Runs side by side (default: one per core, 1 on a GPU).")
-    ] = None,
+    jobs: Jobs = None,
     device: Device = "cpu",
 ) -> None:
     """Make a table: train and attack what is missing, then render. Interrupted, it goes on where it was."""
     wanted, stem = chosen(specification, profile, seeds)
-    jobs = jobs or (os.cpu_count() or 1 if checked(device) == "cpu" else 1)
-    folders = suite.make(wanted, results, device=device, jobs=jobs)
+    folders = suite.make(wanted, results, device=checked(device), jobs=workers(jobs, device))
     typer.echo(f"{len(folders)} runs complete in {results}")
     for path in suite.report(wanted, stem, results, tables or specification.parent):
         typer.echo(f"wrote {path}")
@@ -156,17 +171,46 @@ def render(
         typer.echo(f"wrote {path}")
 
 
+@app.command("figures")
+def make_figures(
+    specification: Specification = Path("tables/figures.toml"),
+    profile: Annotated[str | None, typer.Option(help="A profile of the specification, for example quick.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None,
+    dataset: Annotated[list[str], typer.Option(help="Only this data set; may be given several times.")] = [],  # noqa: B006
+    results: Results = Path("results"),
+    tables: Annotated[Path | None, typer.Option(help="Where to write (default: beside the specification).")] = None,
+    jobs: Jobs = None,
+    device: Device = "cpu",
+) -> None:
+    """Draw Phi and accuracy against oracle calls and communication, after training what is missing."""
+    wanted, stem = chosen(specification, profile, seeds)
+    if dataset:
+        known = {block.title: block for block in wanted.blocks}
+        for name in dataset:
+            if name not in known:
+                raise BadInput(f"no data set '{name}' in {specification}; there are: {', '.join(known)}")
+        wanted = wanted.model_copy(update={"blocks": [known[name] for name in dataset]})
+        stem = "-".join([stem, *dataset])
+    wanted, reasons = figures.available(wanted)
+    for reason in reasons:
+        typer.echo(reason, err=True)
+    suite.make(wanted, results, device=checked(device), jobs=workers(jobs, device))
+    for path in figures.report(wanted, stem, results, tables or specification.parent):
+        typer.echo(f"wrote {path}")
+
+
 @app.command()
 def tune(
     specification: Specification,
     results: Results = Path("results/tune"),
     tables: Annotated[Path | None, typer.Option(help="Where to write (default: beside the specification).")] = None,
+    jobs: Jobs = None,
     device: Device = "cpu",
 ) -> None:
     """Try the step sizes of a specification's tune part in short runs, judged on held-out validation images."""
-    path = suite.tune(
-        spec.read(specification), specification.stem, results, tables or specification.parent, device=checked(device)
-    )
+    wanted, jobs = spec.read(specification), workers(jobs, checked(device))
+    tables = tables or specification.parent
+    path = suite.tune(wanted, specification.stem, results, tables, device=device, jobs=jobs)
     typer.echo(f"wrote {path}")
 
 
@@ -263,6 +307,11 @@ def parse_settings(pairs: list[str]) -> dict[str, str]:
             raise BadInput(f"--set takes NAME=VALUE, for example --set steps=40, not '{pair}'")
         settings[name] = value
     return settings
+
+
+def workers(jobs: int | None, device: str) -> int:
+    """How many runs are worked on side by side."""
+    return jobs or (os.cpu_count() or 1 if device == "cpu" else 1)
 
 
 def checked(device: str) -> str:

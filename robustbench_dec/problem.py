@@ -5,11 +5,15 @@ Small letters are one node's vector, capital letters are stacks with one row per
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from robustbench_dec.data import Dataset
+from robustbench_dec.models import Architecture
 
 Batch = tuple[Tensor, ...]
 """Samples of all nodes: each tensor is (n, b, ...); without the first axis, the samples of one node."""
@@ -41,6 +45,10 @@ class Problem(ABC):
     def shards(self, nodes: int, seed: int) -> Batch:
         """All samples, dealt to the nodes in equal shares: tensors (n, m, ...)."""
 
+    def gauge(self, shards: Batch) -> Callable[[Tensor], dict[str, float]]:
+        """What a curve shows of the mean x-bar beside its costs, by name; nothing unless a problem knows more."""
+        return lambda x: {}
+
     def grads(self, X: Tensor, Y: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Row i: grad_x f_i and grad_y f_i at (x_i, y_i) on node i's batch, and its loss: (n, d), (n, q), (n,).
 
@@ -64,3 +72,21 @@ class Problem(ABC):
             rows.append((*torch.autograd.grad(loss, (x,)), loss.detach()))
         Gx, losses = zip(*rows, strict=True)
         return torch.stack(Gx), torch.stack(losses)
+
+
+class Classifier(Problem):
+    """A problem whose x is an image classifier that attacks can attack."""
+
+    @property
+    @abstractmethod
+    def images(self) -> Dataset:
+        """The data set, in memory as uint8."""
+
+    @property
+    @abstractmethod
+    def architecture(self) -> Architecture:
+        """The network's card."""
+
+    @abstractmethod
+    def module(self, x: Tensor) -> nn.Module:
+        """One row of X as a network: images in [0, 1] in, logits out."""

@@ -14,7 +14,7 @@ import io
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 from safetensors import SafetensorError, safe_open
-from torch import nn
+from torch import Tensor, nn
 
 from robustbench_dec import files, provenance
 from robustbench_dec import progress as progress_bars
@@ -31,7 +31,7 @@ from robustbench_dec.errors import BadInput, Diverged
 from robustbench_dec.models import Architecture
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
-from robustbench_dec.problems.universal import Universal
+from robustbench_dec.problem import Classifier, Problem
 from robustbench_dec.spec import SCHEMA, RunSpec
 from robustbench_dec.trainer import Trainer
 
@@ -54,28 +54,27 @@ def train(
         return folder
     began = time.perf_counter()
     problem, trainer = run.build_problem(), run.build_trainer()
-    if not isinstance(problem, Universal):
-        raise BadInput(
-            f"runs with checkpoints are for networks (problem 'universal'), not for {type(problem).__name__}"
-        )
     net = Network(run.network.build())
     oracle = Oracle(problem, net.nodes, run.seed, net.ledger, device)
     journal = Journal(folder / "resume.safetensors", run, trainer)
     state, curve, seconds_before = journal.restore(oracle, net)
-    points = curve_rounds(run.rounds, run.curve_points)
-    curve_attacks = [attack for spec in run.curve for attack in spec.build()]
-    bar = progress_bars.bar(total=run.rounds, initial=net.ledger.rounds, desc=run.id, unit="round", show=progress)
+    measure = _gauge(problem, run, oracle)
+    budget = run.budget
+    bar = progress_bars.bar(total=budget.rounds, initial=net.ledger.rounds, desc=run.id, unit="round", show=progress)
     saved = time.perf_counter()
     with bar:
         if state is None:
             state = trainer.init(oracle, net)
         first_loss = oracle.last_loss  # NaN if the trainer starts without a gradient
         while True:
-            done = net.ledger.rounds
-            if done in points and (not curve or curve[-1]["round"] < done):
-                curve.append(_curve_point(problem, state, oracle, net, curve_attacks, run))
-                bar.set_postfix(loss=f"{oracle.last_loss:.3f}", clean=f"{curve[-1]['clean_acc']:.3f}")
-            if done == run.rounds:
+            costs = net.ledger.row()
+            passed = budget.passed(costs, run.curve_points)
+            if not curve or passed != budget.passed({"rounds": curve[-1]["round"]} | curve[-1], run.curve_points):
+                measured = measure(state.X.mean(0))
+                curve.append({"round": costs["rounds"], **_running(costs), "train_loss": oracle.last_loss, **measured})
+                told = {name: f"{value:.3g}" for name, value in measured.items()}
+                bar.set_postfix(loss=f"{oracle.last_loss:.3f}", done=f"{budget.share(costs):.0%}", **told)
+            if budget.spent(costs):
                 break
             state = trainer.step(state, oracle, net)
             net.ledger.rounds += 1
@@ -123,11 +122,6 @@ class Journal:
             setattr(net.ledger, name, value)
         oracle.draws, oracle.last_loss = content["draws"], content["loss"]
         return state, content["curve"], content["seconds"]
-
-
-def curve_rounds(rounds: int, points: int) -> set[int]:
-    """After which rounds the curve is measured: evenly, the start and the end among them."""
-    return {round(rounds * k / points) for k in range(points + 1)}
 
 
 def mean_model(folder: Path, device: str = "cpu") -> nn.Module:
@@ -185,7 +179,7 @@ def attack(
     folder: Path,
     attacks: Attacks,
     *,
-    problem: Universal,
+    problem: Classifier,
     n_examples: int | None = None,
     part: str = "test",
     device: str = "cpu",
@@ -251,26 +245,32 @@ def _checkpoint_fits(folder: Path) -> bool:
     return not path.is_file() or files.sha256(path) == files.read_json(folder / "run.json")["checkpoint_sha256"]
 
 
-def _curve_point(
-    problem: Universal, state: Any, oracle: Oracle, net: Network, attacks: Sequence[Attack], run: RunSpec
-) -> dict[str, Any]:
-    """Accuracies of the average model on the first test images, beside what the run has cost so far."""
-    model = problem.module(state.X.mean(0))
+def _gauge(problem: Problem, run: RunSpec, oracle: Oracle) -> Callable[[Tensor], dict[str, float]]:
+    """What the curve shows of x-bar; of a classifier, its accuracies on the first test images, clean and attacked."""
+    if not isinstance(problem, Classifier):
+        return problem.gauge(oracle.shards)
     images, labels = problem.images.test_images[: run.curve_examples], problem.images.test_labels[: run.curve_examples]
-    costs = {name: value for name, value in net.ledger.row().items() if name not in ("nodes", "directed_edges")}
-    point: dict[str, Any] = {"round": costs.pop("rounds"), **costs, "train_loss": oracle.last_loss}
-    point["clean_acc"] = accuracy(model, images, labels)
-    names = [spec.name for spec in run.curve for _ in spec.eps]
-    for name, one in zip(names, attacks, strict=True):
-        outcome = evaluate(one, model, images, labels, seed=run.seed)
-        point[f"{name}@{one.eps:g}"] = outcome.robust_accuracy
-    return point
+    attacks = [(f"{spec.name}@{one.eps:g}", one) for spec in run.curve for one in spec.build()]
+
+    def measure(x: Tensor) -> dict[str, float]:
+        model = problem.module(x)
+        told = {"clean_acc": accuracy(model, images, labels)}
+        return told | {
+            name: evaluate(one, model, images, labels, seed=run.seed).robust_accuracy for name, one in attacks
+        }
+
+    return measure
+
+
+def _running(costs: dict[str, int]) -> dict[str, int]:
+    """The costs that grow with the rounds."""
+    return {name: count for name, count in costs.items() if name not in ("nodes", "directed_edges", "rounds")}
 
 
 def _finish(
     folder: Path,
     run: RunSpec,
-    problem: Universal,
+    problem: Problem,
     trainer: Trainer,
     state: Any,
     curve: list[dict[str, Any]],
@@ -279,47 +279,57 @@ def _finish(
     seconds: float,
 ) -> None:
     """Write a finished run's files, run.json last."""
-    card = problem.architecture.as_json()
     tensors = {"X": state.X.cpu().contiguous()}
     if trainer.has_dual:
         tensors["Y"] = state.Y.cpu().contiguous()
-        y = state.Y.mean(0).cpu().view(problem.images.shape).contiguous()
-        files.write_bytes(folder / "perturbation.safetensors", safetensors.torch.save({"y": y}))
+    card: dict[str, Any] = {}
+    if isinstance(problem, Classifier):
+        card = {"architecture": json.dumps(problem.architecture.as_json())}
+        if trainer.has_dual:
+            y = state.Y.mean(0).cpu().view(problem.images.shape).contiguous()
+            files.write_bytes(folder / "perturbation.safetensors", safetensors.torch.save({"y": y}))
     checkpoint = folder / "checkpoint.safetensors"
-    files.write_bytes(checkpoint, safetensors.torch.save(tensors, {"architecture": json.dumps(card)}))
+    files.write_bytes(checkpoint, safetensors.torch.save(tensors, card))
     files.write_text(folder / "curve.csv", _as_csv(curve))
-    images = problem.images
-    nodes = [accuracy(problem.module(x), images.test_images, images.test_labels) for x in state.X]
-    model = problem.module(state.X.mean(0))
     files.write_json(
         folder / "run.json",
         {
             "schema": SCHEMA,
             "id": run.id,
-            "dataset": images.name,
-            "classes": list(images.classes),
-            "data_digest": images.digest,
+            "dataset": run.data_set,
             "method": Path(run.trainer.partition(":")[0]).stem,
             "seed": run.seed,
             "settings": run.settings(),
-            "architecture": problem.architecture.name,
-            "architecture_card": card,
             "parameters": state.X.shape[1],
             "spectral_rate": net.spectral_rate,
             "ledger": net.ledger.row(),
-            "clean": {
-                "mean_model": accuracy(model, images.test_images, images.test_labels),
-                "node_min": min(nodes),
-                "node_mean": sum(nodes) / len(nodes),
-                "node_max": max(nodes),
-                "n_examples": len(images.test_labels),
-                "validation": accuracy(model, images.validation_images, images.validation_labels),
-            },
+            **(_classifier_record(problem, state.X) if isinstance(problem, Classifier) else {"final": curve[-1]}),
             "final_train_loss": oracle.last_loss,
             "checkpoint_sha256": files.sha256(checkpoint),
             **provenance.stamp(seconds),
         },
     )
+
+
+def _classifier_record(problem: Classifier, X: Tensor) -> dict[str, Any]:
+    """What run.json tells of a classifier: its data, its network, the accuracies of x-bar and of the nodes."""
+    images = problem.images
+    nodes = [accuracy(problem.module(x), images.test_images, images.test_labels) for x in X]
+    model = problem.module(X.mean(0))
+    return {
+        "classes": list(images.classes),
+        "data_digest": images.digest,
+        "architecture": problem.architecture.name,
+        "architecture_card": problem.architecture.as_json(),
+        "clean": {
+            "mean_model": accuracy(model, images.test_images, images.test_labels),
+            "node_min": min(nodes),
+            "node_mean": sum(nodes) / len(nodes),
+            "node_max": max(nodes),
+            "n_examples": len(images.test_labels),
+            "validation": accuracy(model, images.validation_images, images.validation_labels),
+        },
+    }
 
 
 def _as_csv(rows: list[dict[str, Any]]) -> str:

@@ -14,7 +14,9 @@ from typing import Any, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from robustbench_dec import files
 from robustbench_dec.errors import BadInput
+from robustbench_dec.trainer import Trainer
 
 T = TypeVar("T")
 
@@ -27,6 +29,12 @@ def names(kind: str) -> list[str]:
     """The names of all parts of a kind."""
     package = importlib.import_module(SHELVES[kind])
     return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+
+
+def titles(first: Iterable[str] = ()) -> dict[str, str]:
+    """The printed name of every trainer on the shelf, `first` ones first."""
+    ordered = dict.fromkeys([*first, *names("trainer")])
+    return {name: find("trainer", name, Trainer).title for name in ordered}  # type: ignore[type-abstract]
 
 
 def find(kind: str, name: str, contract: type[T]) -> type[T]:
@@ -61,17 +69,26 @@ def make(cls: type[T], settings: Mapping[str, Any]) -> T:
         raise BadInput(f"{cls.__name__} needs more settings: {error}; there are: {', '.join(known)}") from error
 
 
+def source(name: str) -> dict[str, str]:
+    """The sha256 of a user's own file, because its path does not tell what is in it; nothing for what is on a shelf."""
+    return {"source_sha256": files.sha256(_file(name))} if ".py" in name else {}
+
+
 def number(text: str | float) -> float:
-    """A float, also from '8/255'."""
+    """A float, also from '8/255' or '1e-3/32560'."""
+    above, _, below = str(text).partition("/")
     try:
-        return float(Fraction(text)) if isinstance(text, str) and "/" in text else float(text)
-    except (ValueError, ZeroDivisionError) as error:
+        return float(Fraction(above) / Fraction(below or 1))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        pass
+    try:
+        return float(text)  # also "inf" and "nan", which the part that gets them refuses in its own words
+    except ValueError as error:
         raise BadInput(f"expected a number such as 0.1 or 8/255, got '{text}'") from error
 
 
 def _from_file(kind: str, name: str, contract: type[T]) -> type[T]:
-    path, _, wanted = name.partition(".py")
-    file, wanted = Path(path + ".py"), wanted.removeprefix(":")
+    file, wanted = _file(name), name.partition(".py")[2].removeprefix(":")
     if not file.is_file():
         raise BadInput(f"no file {file} for the {kind} '{name}'; give it as path/to/file.py:Class")
     specification = importlib.util.spec_from_file_location(f"robustbench_dec_user_{file.stem}", file)
@@ -88,6 +105,10 @@ def _from_file(kind: str, name: str, contract: type[T]) -> type[T]:
         what = f"class {wanted}" if wanted else "class"
         raise BadInput(f"{file} has no {what} that is a subclass of robustbench_dec.{kind}.{contract.__name__}")
     return _only(kind, name, found)
+
+
+def _file(name: str) -> Path:
+    return Path(name.partition(".py")[0] + ".py")
 
 
 def _classes(module: Any, contract: type[T]) -> list[type[T]]:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from robustbench_dec import files, shelf, topology
 from robustbench_dec.attack import Attack
+from robustbench_dec.budget import Budget
 from robustbench_dec.errors import BadInput
 from robustbench_dec.problem import Problem
 from robustbench_dec.trainer import Trainer
@@ -75,9 +76,11 @@ class BlockSpec(_Strict):
 
     title: str
     problem: dict[str, Any]
-    rounds: int = Field(ge=1)
+    rounds: int | None = Field(default=None, ge=1)
+    sfo: int | None = Field(default=None, ge=1)
+    exchanges: int | None = Field(default=None, ge=1)
     trainers: dict[str, dict[str, Any]]
-    attacks: list[AttackSpec]
+    attacks: list[AttackSpec] = []
     curve: list[AttackSpec] = []
 
 
@@ -85,7 +88,10 @@ class Profile(_Strict):
     """What a quicker version of a table changes."""
 
     seeds: list[int] | None = None
+    blocks: list[BlockSpec] | None = None
     rounds: int | None = Field(default=None, ge=1)
+    sfo: int | None = Field(default=None, ge=1)
+    exchanges: int | None = Field(default=None, ge=1)
     n_examples: int | None = Field(default=None, ge=1)
     curve_points: int | None = Field(default=None, ge=1)
 
@@ -93,9 +99,11 @@ class Profile(_Strict):
 class TuneSpec(_Strict):
     """Short runs on a grid, judged on the validation part: settings of a trainer, or `problem.NAME` of its problem."""
 
-    rounds: int = Field(ge=1)
+    rounds: int | None = Field(default=None, ge=1)
+    sfo: int | None = Field(default=None, ge=1)
+    exchanges: int | None = Field(default=None, ge=1)
     grids: dict[str, dict[str, dict[str, list[Any]]]]
-    attacks: dict[str, list[AttackSpec]]
+    attacks: dict[str, list[AttackSpec]] = {}
 
 
 class Spec(_Strict):
@@ -118,9 +126,8 @@ class Spec(_Strict):
         if name not in self.profiles:
             raise BadInput(f"no profile '{name}'; there are: {', '.join(self.profiles) or 'none'}")
         profile = self.profiles[name]
-        blocks = self.blocks
-        if profile.rounds is not None:
-            blocks = [block.model_copy(update={"rounds": profile.rounds}) for block in blocks]
+        shorter = profile.model_dump(include={"rounds", "sfo", "exchanges"}, exclude_none=True)
+        blocks = [block.model_copy(update=shorter) for block in profile.blocks or self.blocks]
         return self.model_copy(
             update={
                 "seeds": profile.seeds or self.seeds,
@@ -149,6 +156,8 @@ class Spec(_Strict):
             "curve": block.curve,
             "curve_points": self.curve_points,
             "curve_examples": self.curve_examples,
+            "sfo": block.sfo,
+            "exchanges": block.exchanges,
         }
         return RunSpec(**(fields | changes))
 
@@ -161,16 +170,30 @@ class RunSpec:
     network: NetworkSpec
     trainer: str
     trainer_settings: dict[str, Any]
-    rounds: int
+    rounds: int | None
     seed: int
     curve: list[AttackSpec]
     curve_points: int
     curve_examples: int
+    sfo: int | None = None
+    exchanges: int | None = None
+
+    @property
+    def budget(self) -> Budget:
+        """When the run ends."""
+        return Budget(self.rounds, self.sfo, self.exchanges)
+
+    @property
+    def data_set(self) -> str:
+        """The data set's name, or the problem's where it makes its own data."""
+        return str(self.build_problem().settings().get("dataset", self.problem.get("name")))
 
     def build_problem(self) -> Problem:
         """The problem, with every setting checked."""
         settings = dict(self.problem)
         cls = shelf.find("problem", str(settings.pop("name", "universal")), Problem)  # type: ignore[type-abstract]
+        if "nodes" in cls.__dataclass_fields__:  # type: ignore[attr-defined]  # a problem's own count is the network's
+            settings.setdefault("nodes", self.network.nodes)
         return shelf.make(cls, settings)
 
     def build_trainer(self) -> Trainer:
@@ -188,8 +211,8 @@ class RunSpec:
         return {
             "problem": problem_settings,
             "network": self.network.settings(),
-            "trainer": {"name": self.trainer, **trainer.settings()},
-            "rounds": self.rounds,
+            "trainer": {"name": self.trainer, **shelf.source(self.trainer), **trainer.settings()},
+            **self.budget.named,
             "seed": self.seed,
             "curve": {
                 "attacks": [attack.model_dump(mode="json") for attack in self.curve],
@@ -201,9 +224,8 @@ class RunSpec:
     @property
     def id(self) -> str:
         """Readable, and different for different numbers."""
-        data_set = self.problem.get("dataset", self.problem.get("name", "universal"))
         name = Path(self.trainer.partition(":")[0]).stem
-        return f"{data_set}-{name}-s{self.seed}-{files.digest([SCHEMA, self.settings()])[:10]}"
+        return f"{self.data_set}-{name}-s{self.seed}-{files.digest([SCHEMA, self.settings()])[:10]}"
 
 
 def read(path: Path) -> Spec:

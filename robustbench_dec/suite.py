@@ -5,11 +5,11 @@ import functools
 import itertools
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import active_children, get_context
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pandas as pd
 import safetensors.torch
@@ -19,30 +19,38 @@ from robustbench_dec import files, leaderboard, plots, run, spec, table
 from robustbench_dec import progress as progress_bars
 from robustbench_dec.attack import Attack
 from robustbench_dec.errors import BadInput, Diverged
-from robustbench_dec.problems.universal import Universal
+from robustbench_dec.problem import Classifier
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def make(
     specification: spec.Spec, results: Path, *, device: str = "cpu", jobs: int = 1, progress: bool = True
 ) -> list[Path]:
-    """Every run of the table with all its cells; the run folders, in the table's order.
-
-    `jobs` runs are worked on side by side, each by a process with its share of the cores. One thread each is as fast as
-    all cores on one run after the other, and gives the same bits on machines with other numbers of cores.
-    """
-    everything = list(specification.runs())
+    """Every run of the table with all its cells; the run folders, in the table's order."""
     complete = functools.partial(
         _complete, n_examples=specification.n_examples, results=results, device=device, progress=progress
     )
-    jobs = min(jobs, len(everything))
-    bar = progress_bars.bar(total=len(everything), desc=specification.title, unit="run", show=progress)
-    with bar:
-        if jobs == 1:
-            folders = []
-            for pair in everything:
-                folders.append(complete(pair))
+    return side_by_side(complete, list(specification.runs()), jobs, specification.title, progress)
+
+
+def side_by_side(
+    work: Callable[[T], R], items: Sequence[T], jobs: int, title: str, progress: bool, unit: str = "run"
+) -> list[R]:
+    """work(item) for every item, in the items' order.
+
+    `jobs` items are worked on side by side, each by a process with its share of the cores. One thread each is as fast
+    as all cores on one run after the other, and gives the same bits on machines with other numbers of cores.
+    """
+    jobs = min(jobs, len(items))
+    with progress_bars.bar(total=len(items), desc=title, unit=unit, show=progress) as bar:
+        if jobs <= 1:
+            done = []
+            for item in items:
+                done.append(work(item))
                 bar.update()
-            return folders
+            return done
         context = get_context("spawn")  # torch's threads do not survive a fork
         lock, started = context.RLock(), context.Value("i", 0)
         progress_bars.use_lock(lock)
@@ -50,7 +58,7 @@ def make(
         pool = ProcessPoolExecutor(jobs, context, initializer=_start_worker, initargs=(threads, lock, started))
         try:
             with _workers_ignore_interrupts():
-                futures = [pool.submit(complete, pair) for pair in everything]
+                futures = [pool.submit(work, item) for item in items]
             for future in as_completed(futures):
                 future.result()
                 bar.update()
@@ -86,10 +94,10 @@ def _complete(
     """Train one run and compute all its cells, where they are missing."""
     block, one = pair
     folder = run.train(one, results, device=device, progress=progress)
-    if any(cell is None for _, cell in _cells(folder, n_examples, block)):
+    if block.attacks and any(cell is None for _, cell in _cells(folder, n_examples, block)):
         if not (folder / "checkpoint.safetensors").is_file():  # a fresh clone has numbers but no checkpoints
             folder = run.train(one, results, device=device, progress=progress, again=True)
-        problem = cast(Universal, one.build_problem())
+        problem = cast(Classifier, one.build_problem())
         run.attack(folder, _attacks(block), problem=problem, n_examples=n_examples, device=device, progress=progress)
     return folder
 
@@ -119,52 +127,68 @@ def report(specification: spec.Spec, stem: str, results: Path, tables: Path) -> 
 
 
 def tune(
-    specification: spec.Spec, stem: str, results: Path, tables: Path, *, device: str, progress: bool = True
+    specification: spec.Spec,
+    stem: str,
+    results: Path,
+    tables: Path,
+    *,
+    device: str = "cpu",
+    jobs: int = 1,
+    progress: bool = True,
 ) -> Path:
-    """Short runs over the grids of [tune], judged on the validation part only; a CSV with one row per grid point."""
+    """Short runs over the grids of [tune]; a CSV with one row per grid point.
+
+    Classifiers are judged on the validation part only, other problems by what their curves end with, such as Phi.
+    """
     if specification.tune is None:
         raise BadInput("this specification has no [tune] part; see tables/table2.toml for one")
-    rows = []
-    for block in specification.blocks:
-        attacks = [(a.name, at) for a in specification.tune.attacks.get(block.title, []) for at in a.build()]
-        for name, grid in specification.tune.grids.get(block.title, {}).items():
-            rows += _tune_one(specification, block, name, grid, attacks, results, device, progress)
+    grids = specification.tune.grids
+    trials = [
+        (block, name, dict(zip(grid, values, strict=True)))
+        for block in specification.blocks
+        for name, grid in grids.get(block.title, {}).items()
+        for values in itertools.product(*grid.values())
+    ]
+    work = functools.partial(_try, specification=specification, results=results, device=device, progress=progress)
+    rows = side_by_side(work, trials, jobs, f"tune {specification.title}", progress)
     path = tables / f"{stem}-tune.csv"
     files.write_text(path, pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
     return path
 
 
-def _tune_one(
+def _try(
+    trial: tuple[spec.BlockSpec, str, dict[str, Any]],
     specification: spec.Spec,
-    block: spec.BlockSpec,
-    name: str,
-    grid: Mapping[str, list[Any]],
-    attacks: list[tuple[str, Any]],
     results: Path,
     device: str,
     progress: bool,
-) -> list[dict[str, Any]]:
-    assert specification.tune is not None
-    rows = []
-    points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    for point in progress_bars.bar(points, desc=f"tune {block.title} {name}", show=progress):
-        problem = block.problem | {key[8:]: value for key, value in point.items() if key.startswith("problem.")}
-        trainer = block.trainers[name] | {key: value for key, value in point.items() if not key.startswith("problem.")}
-        one = specification.run(
-            block, name, specification.seeds[0],
-            problem=problem, trainer_settings=trainer, rounds=specification.tune.rounds, curve=[], curve_points=1,
-        )  # fmt: skip
-        row: dict[str, Any] = {"dataset": problem["dataset"], "method": name, "rounds": one.rounds, **point}
-        try:
-            folder = run.train(one, results, device=device, progress=progress)
-            row |= {"diverged": False, "validation_clean": files.read_json(folder / "run.json")["clean"]["validation"]}
-            built = cast(Universal, one.build_problem())
-            for cell in run.attack(folder, attacks, problem=built, part="validation", device=device, progress=progress):
-                row[f"{cell['attack']}@{cell['eps']:g}"] = cell["robust_acc"]
-        except Diverged:
-            row |= {"diverged": True}
-        rows.append(row)
-    return rows
+) -> dict[str, Any]:
+    """One row of the tuning's CSV."""
+    block, name, point = trial
+    short = specification.tune
+    assert short is not None
+    problem = block.problem | {key[8:]: value for key, value in point.items() if key.startswith("problem.")}
+    trainer = block.trainers[name] | {key: value for key, value in point.items() if not key.startswith("problem.")}
+    end = {"rounds": short.rounds, "sfo": short.sfo, "exchanges": short.exchanges}
+    one = specification.run(
+        block, name, specification.seeds[0],
+        problem=problem, trainer_settings=trainer, curve=[], curve_points=1, **end,
+    )  # fmt: skip
+    row: dict[str, Any] = {"dataset": one.data_set, "method": name, **one.budget.named, **point}
+    built = one.build_problem()
+    try:
+        folder = run.train(one, results, device=device, progress=progress)
+        record = files.read_json(folder / "run.json")
+        if not isinstance(built, Classifier):
+            ends = {key: value for key, value in record["final"].items() if isinstance(value, float)}
+            return row | {"diverged": False, **ends}
+        row |= {"diverged": False, "validation_clean": record["clean"]["validation"]}
+        attacks = [(attack.name, at) for attack in short.attacks.get(block.title, []) for at in attack.build()]
+        for cell in run.attack(folder, attacks, problem=built, part="validation", device=device, progress=progress):
+            row[f"{cell['attack']}@{cell['eps']:g}"] = cell["robust_acc"]
+    except Diverged:
+        row |= {"diverged": True}
+    return row
 
 
 def _tables(folder: Path) -> dict[str, set[str]]:

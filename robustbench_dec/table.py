@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from robustbench_dec import files
+from robustbench_dec import files, shelf
 from robustbench_dec.errors import BadInput
 
-METHODS = {"k_gt": "K-GT", "dec_fedtrack": "Dec-FedTrack"}
+FIRST = ("k_gt", "dec_fedtrack")  # where methods are listed without another order
+METHODS = shelf.titles(FIRST)
 ATTACKS = {"clean": "Clean", "fgsm": "FGSM", "pgd": "PGD", "uap": "UAP"}
 CLEAN = ("clean", 0.0)
 ONE_STEP = {"pgd": "fgsm"}  # an iterated attack and the one-step attack that it should beat

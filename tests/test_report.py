@@ -339,14 +339,14 @@ def test_cells_of_two_runs_with_one_seed_are_refused(tmp_path: Path) -> None:
 
 
 def test_names_are_escaped_in_latex_and_markdown(tmp_path: Path) -> None:
-    block = table.Block("R&D 100% #1", "my_set", ("dm_hsgd", "a|b"), (("my_attack", 0.1),))
+    block = table.Block("R&D 100% #1", "my_set", ("my_method", "a|b"), (("my_attack", 0.1),))
     frame = rows(
-        {"my_set": {"dm_hsgd": {"clean": 90.0, "my_attack@0.1": 50.0}, "a|b": {"clean": 91.0, "my_attack@0.1": 40.0}}}
+        {"my_set": {"my_method": {"clean": 90.0, "my_attack@0.1": 50.0}, "a|b": {"clean": 91.0, "my_attack@0.1": 40.0}}}
     )
     texts = rendered(tmp_path, frame, (block,), None)
-    assert r"R\&D 100\% \#1 & dm\_hsgd & 90.0 & \textbf{50.0} \\" in texts["table2.tex"]
+    assert r"R\&D 100\% \#1 & my\_method & 90.0 & \textbf{50.0} \\" in texts["table2.tex"]
     assert r"\multicolumn{1}{c}{my\_attack}" in texts["table2.tex"]
-    assert r"| dm\_hsgd | 90.0 | **50.0** |" in texts["table2.md"]
+    assert r"| my\_method | 90.0 | **50.0** |" in texts["table2.md"]
     assert r"| a\|b | **91.0** | 40.0 |" in texts["table2.md"]
 
 
@@ -489,7 +489,7 @@ def kept_figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         figures.append(figure)
         return path
 
-    monkeypatch.setattr(plots, "_save", keep)
+    monkeypatch.setattr(plots, "save", keep)
     return figures
 
 

@@ -254,10 +254,81 @@ def test_a_loss_that_explodes_without_leaving_the_finite_numbers_is_divergence(t
         train(tiny("k_gt", trainer_settings={"eta_c": 30.0}, rounds=30), tmp_path)
 
 
-def test_only_networks_are_runs(tmp_path: Path) -> None:
-    one = spec.RunSpec({"name": "quadratic"}, NETWORK, "k_gt", {"eta_c": 0.1}, 1, 0, [], 1, 1)
-    with pytest.raises(BadInput, match="Quadratic"):
-        train(one, tmp_path)
+@pytest.mark.parametrize(
+    ("problem", "shown"),
+    [
+        ({"name": "quadratic"}, {"phi", "grad_phi"}),
+        ({"name": "robust_logistic"}, {"phi", "grad_phi", "train_acc", "test_acc"}),
+    ],
+)
+def test_problems_with_a_known_phi_are_runs_too(problem: dict[str, Any], shown: set[str], tmp_path: Path) -> None:
+    steps = {"eta_x": 0.05, "eta_y": "0.05/450" if "robust" in problem["name"] else 0.05}
+    one = spec.RunSpec(problem, NETWORK, "gt_gda", steps, 5, 0, [], curve_points=5, curve_examples=1)
+    folder = train(one, tmp_path)
+    curve = pd.read_csv(folder / "curve.csv")
+    assert shown <= {*curve.columns}
+    assert list(curve["round"]) == [0, 1, 2, 3, 4, 5]
+    assert curve["phi"].iloc[-1] < curve["phi"].iloc[0]
+    record = files.read_json(folder / "run.json")
+    assert record["final"]["phi"] == curve["phi"].iloc[-1]
+    assert record["dataset"] == {"quadratic": "quadratic", "robust_logistic": "breast_cancer"}[problem["name"]]
+    X = safetensors.torch.load_file(folder / "checkpoint.safetensors")["X"]
+    built = one.build_problem()
+    assert built.gauge(built.shards(4, 0))(X.mean(0))["phi"] == record["final"]["phi"]
+
+
+def test_a_users_own_trainer_gets_a_new_id_when_its_file_changes(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    text = Path(shelf.importlib.import_module("trainers.k_gt").__file__ or "").read_text()
+    mine.write_text(text)
+    one = tiny("k_gt", trainer=f"{mine}:KGT")
+    before = one.id
+    assert before != tiny("k_gt").id and "-mine-s0-" in before
+    mine.write_text(text + "\n# another version\n")
+    assert one.id != before
+    mine.write_text(text)
+    assert one.id == before
+
+
+def test_a_run_goes_on_until_every_budget_is_spent(tmp_path: Path) -> None:
+    problem = {"name": "quadratic", "m": 10, "noise": 0.1}
+    for trainer, settings in {"gt_gda": {}, "dm_hsgd": {"batch": 1}}.items():
+        steps = {"eta_x": 0.01, "eta_y": 0.01, **settings}
+        one = spec.RunSpec(problem, NETWORK, trainer, steps, None, 0, [], 4, 1, sfo=40, exchanges=20)
+        record = files.read_json(train(one, tmp_path) / "run.json")
+        spent = record["ledger"]
+        assert spent["sfo"] >= 40 and spent["exchanges"] >= 20
+        curve = pd.read_csv(tmp_path / "runs" / one.id / "curve.csv")
+        before = curve.iloc[-2]
+        assert before["sfo"] < 40 or before["exchanges"] < 20  # it did not go on for longer
+        for cost, most in (("sfo", 40), ("exchanges", 20)):  # a point within a step's cost of every quarter
+            step = curve[cost].iloc[-1] / curve["round"].iloc[-1]
+            for k in range(5):
+                assert (curve[cost] - most * k / 4).abs().min() <= step
+    with pytest.raises(BadInput, match="needs an end"):
+        spec.RunSpec(problem, NETWORK, "dm_hsgd", steps, None, 0, [], 4, 1).id  # noqa: B018 (the id is made here)
+
+
+def test_an_interrupted_run_with_two_budgets_measures_the_same_points(tmp_path: Path) -> None:
+    problem = {"name": "quadratic", "m": 10, "noise": 0.1}
+    steps = {"eta_x": 0.01, "eta_y": 0.01, "batch": 1}
+    one = spec.RunSpec(problem, NETWORK, "dm_hsgd", steps, None, 0, [], 4, 1, sfo=40, exchanges=20)
+    whole = train(one, tmp_path / "whole")
+    cut = replace(one, sfo=20, exchanges=10)
+    trainer, net = cut.build_trainer(), run.Network(cut.network.build())
+    oracle = run.Oracle(cut.build_problem(), net.nodes, 0, net.ledger)
+    state, curve = trainer.init(oracle, net), []
+    measure = oracle.problem.gauge(oracle.shards)
+    curve.append({"round": 0, **run._running(net.ledger.row()), "train_loss": oracle.last_loss, **measure(state.X[0])})
+    for _ in range(2):
+        state = trainer.step(state, oracle, net)
+        net.ledger.rounds += 1
+    journal = run.Journal(tmp_path / "cut" / "runs" / one.id / "resume.safetensors", one, trainer)
+    journal.path.parent.mkdir(parents=True)
+    journal.save(state, curve, oracle, net, 1.0)
+    folder = train(one, tmp_path / "cut")
+    assert (folder / "curve.csv").read_bytes() == (whole / "curve.csv").read_bytes()
+    assert (folder / "checkpoint.safetensors").read_bytes() == (whole / "checkpoint.safetensors").read_bytes()
 
 
 # Checkpoints

@@ -16,6 +16,7 @@ and g, which is bounded, supplies the nonconvexity; grad Phi is then Danskin's, 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,6 +133,11 @@ class Quadratic(Problem):
             means = average[None, None] + self.heterogeneity * spread * node.swapaxes(0, 1)
             parts.append(torch.from_numpy((means + self.noise * sample)[deal]).to(self.dtype))
         return tuple(parts)
+
+    def gauge(self, shards: Batch) -> Callable[[Tensor], dict[str, float]]:
+        """Phi and ||grad Phi||."""
+        exact = self.exact(shards)
+        return lambda x: {"phi": exact.phi(x).item(), "grad_phi": exact.grad_phi(x).norm().item()}
 
     def exact(self, shards: Batch) -> "Exact":
         """The solution and the constants of the problem that all nodes together hold, in float64."""

@@ -20,6 +20,7 @@ P the projection onto the simplex. A method without y weighs all samples alike, 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
@@ -184,6 +185,17 @@ class RobustLogistic(Problem):
         *weights, bias = x.double().tolist()
         positive = torch.from_numpy(features @ np.array(weights) + bias) > 0
         return (positive == (labels > 0)).double().mean().item()
+
+    def gauge(self, shards: Batch) -> Callable[[Tensor], dict[str, float]]:
+        """Phi, ||grad Phi|| and the accuracy on the training part and, where there is one, on the test part."""
+        exact = self.exact(shards)
+        parts = [part for part in ("train", "test") if len(getattr(self.table, f"{part}_labels"))]
+
+        def measure(x: Tensor) -> dict[str, float]:
+            told = {"phi": exact.phi(x).item(), "grad_phi": exact.grad_phi(x).norm().item()}
+            return told | {f"{part}_acc": self.accuracy(x, part) for part in parts}
+
+        return measure
 
     def exact(self, shards: Batch) -> "Exact":
         """Phi and its gradient for the samples that all nodes together hold, in float64."""

@@ -3,13 +3,14 @@
     f_i(x, y) = (1/m) sum_j cross_entropy(h_x(a_ij + y), b_ij),    ||y||_inf <= eps
 
 As the paper writes it, a + y is not clamped to [0, 1] in training; `clamp = true` clamps it, as attacks must. With
-`mirrored = true` every node holds the left-right mirror image of each of its images too, so m is twice as large.
+`mirrored = true` every node holds the left-right mirror image of each of its images too, so m is twice as large; with
+`normalised = false` the network sees the pixels as they are, instead of with mean 0 and deviation 1.
 """
 
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,14 +19,14 @@ from torch.func import functional_call
 from robustbench_dec import data
 from robustbench_dec.errors import BadInput
 from robustbench_dec.models import Architecture, ConvolutionalNetwork, flat_parameters, pixel_statistics
-from robustbench_dec.problem import Batch, Problem
+from robustbench_dec.problem import Batch, Classifier
 
 MODELS = {(1, 8, 8): "cnn1", (1, 28, 28): "cnn2", (3, 32, 32): "cnn3"}
 """The network that is taken for images of a shape when none is named."""
 
 
 @dataclass(frozen=True)
-class Universal(Problem):
+class Universal(Classifier):
     """Which images, which network, which radius of y, and how the images are dealt to the nodes."""
 
     dual_settings: ClassVar[tuple[str, ...]] = ("eps", "clamp")
@@ -38,12 +39,20 @@ class Universal(Problem):
     split: str = "iid"
     validation: float = 0.1
     mirrored: bool = False
+    normalised: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.eps < math.inf:
             raise BadInput(f"eps, the radius of y, must be a number of 0 or more, not {self.eps}")
         if self.kernel < 1 or self.kernel % 2 == 0:
             raise BadInput(f"kernel must be an odd number of pixels, not {self.kernel}")
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting; `normalised` only where it is not as in the runs that were made before it was a setting."""
+        settings = super().settings()
+        if self.normalised:
+            del settings["normalised"]
+        return settings
 
     @cached_property
     def images(self) -> data.Dataset:
@@ -52,10 +61,12 @@ class Universal(Problem):
 
     @cached_property
     def architecture(self) -> Architecture:
-        """The network's card; its normalisation comes from the training images."""
+        """The network's card; its normalisation, if any, comes from the training images."""
         shape = self.images.shape
         name = self.model or MODELS.get(shape, "cnn3")
         mean, std = pixel_statistics(self.images.train_images)
+        if not self.normalised:
+            mean, std = (0.0,) * len(mean), (1.0,) * len(std)
         return Architecture(name, shape, len(self.images.classes), mean, std, self.kernel)
 
     @cached_property

@@ -1,0 +1,122 @@
+"""Figures 1 and 2: every method over the same budgets, from files that anyone can make again."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from robustbench_dec import data, figures, files, plots, spec, suite
+from robustbench_dec.errors import BadInput
+from robustbench_dec.shelf import number
+
+SIX = ["dec_fedtrack", "dream", "dm_hsgd", "gt_da", "gt_gda", "gt_srvr"]
+FULL = spec.read(Path(__file__).parents[1] / "tables" / "figures.toml")
+
+
+@pytest.fixture(scope="module")
+def small() -> spec.Spec:
+    quick = FULL.with_profile("quick")
+    block = quick.blocks[0].model_copy(update={"sfo": 600, "exchanges": 20})
+    return quick.model_copy(update={"blocks": [block], "seeds": [0, 1], "curve_points": 4})
+
+
+@pytest.fixture(scope="module")
+def made(small: spec.Spec, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    results = tmp_path_factory.mktemp("figures")
+    suite.make(small, results, progress=False)
+    return results
+
+
+def test_the_specification_is_the_papers_experiment() -> None:
+    assert [block.title for block in FULL.blocks] == ["a9a", "w8a", "ijcnn1", "phishing"]
+    assert len({(block.sfo, block.exchanges) for block in FULL.blocks}) == 1
+    assert (FULL.network.graph, FULL.network.nodes, FULL.network.weights) == ("ring", 10, "lazy")
+    for _, one in FULL.runs():
+        problem, trainer = one.settings()["problem"], one.settings()["trainer"]
+        assert (problem["theta"], problem["nu"], problem["scaling"], problem["nodes"]) == (1e-5, 10, "C", 10)
+        assert trainer.get("batch", 64) == 64
+        assert trainer["name"] != "dec_fedtrack" or trainer["K"] == 1
+    assert all(list(block.trainers) == SIX for block in FULL.blocks)
+
+
+def test_every_curve_reaches_the_end_of_both_axes(small: spec.Spec, made: Path, tmp_path: Path) -> None:
+    written = figures.report(small, "small", made, tmp_path)
+    assert {path.name for path in written} == {
+        "small.csv", "small-1.png", "small-1.pdf", "small-2.png", "small-2.pdf",
+    }  # fmt: skip
+    assert all(path.stat().st_size > 1000 for path in written)
+    frame = pd.read_csv(tmp_path / "small.csv")
+    ends = frame.groupby(["method", "seed"])[["sfo", "exchanges"]].max()
+    assert len(ends) == 12
+    assert (ends["sfo"] >= 600).all() and (ends["exchanges"] >= 20).all()
+    assert {"round", "exchanges", "sfo", "sfo_split_total", "phi", "grad_phi", "test_acc"} <= {*frame.columns}
+    split = 10 * (frame["sfo_x"] + frame["sfo_y"])
+    assert (frame["sfo_split_total"] == split).all()
+    assert (frame.groupby(["method", "seed"])["phi"].last() < frame.groupby(["method", "seed"])["phi"].first()).all()
+
+
+def test_lines_are_means_over_seeds_within_the_budget(
+    small: spec.Spec, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+    monkeypatch.setattr(plots, "save", lambda figure, path, kind: drawn.append(figure) or path)
+    figures.report(small, "small", made, tmp_path)
+    frame = figures.gather(small, made)
+    panel = drawn[0].axes[0]
+    assert panel.get_title(loc="left") == "breast_cancer" and "SFO" in panel.get_xlabel()
+    assert len(panel.lines) == len(panel.collections) == len(SIX)
+    for method, line in zip(SIX, panel.lines, strict=True):
+        costs, values = line.get_data()
+        assert max(costs) == 600
+        seeds = [one for _, one in frame[frame["method"] == method].groupby("seed")]
+        middle = [np.interp(costs[100], one["sfo"], one["phi"]) for one in seeds]
+        assert np.isclose(values[100], np.mean(middle))
+    assert "accuracy" in drawn[2].axes[0].get_ylabel()
+
+
+def test_a_data_set_that_cannot_be_had_is_left_out_with_a_sentence(
+    small: spec.Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = small.blocks[0].model_copy(update={"title": "a9a", "problem": {"name": "robust_logistic", "dataset": "a9a"}})
+    both = small.model_copy(update={"blocks": [lost, small.blocks[0]]})
+
+    def fetch(name: str) -> list[Path]:
+        if name == "a9a":
+            raise BadInput("a9a cannot be fetched; put it into data/a9a")
+        return []
+
+    monkeypatch.setattr(data, "fetch", fetch)
+    left, reasons = figures.available(both)
+    assert [block.title for block in left.blocks] == ["breast_cancer"]
+    assert reasons == ["a9a is left out: a9a cannot be fetched; put it into data/a9a"]
+    with pytest.raises(BadInput, match="left out"):
+        figures.available(small.model_copy(update={"blocks": [lost]}))
+
+
+def test_figures_without_a_run_are_refused(small: spec.Spec, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="make the figures first"):
+        figures.report(small, "small", tmp_path, tmp_path)
+
+
+def test_the_step_sizes_are_the_best_of_the_tuning() -> None:
+    tuned = pd.read_csv(Path(__file__).parents[1] / "tables" / "figures-tune.csv")
+    assert FULL.tune is not None
+    for block in FULL.blocks:
+        for method, settings in block.trainers.items():
+            grid = FULL.tune.grids[block.title][method]
+            rows = tuned[(tuned["dataset"] == block.title) & (tuned["method"] == method)]
+            assert len(rows) == np.prod([len(values) for values in grid.values()])
+            best = rows.loc[rows["phi"].idxmin()]
+            for name in grid:
+                assert np.isclose(number(settings[name]), number(best[name])), (block.title, method, name)
+
+
+def test_tuning_judges_by_phi_and_marks_what_diverged(small: spec.Spec, tmp_path: Path) -> None:
+    grids = {"breast_cancer": {"gt_gda": {"eta_x": [0.1, 1e6], "eta_y": ["1e-2/450"]}}}
+    tuned = small.model_copy(update={"tune": spec.TuneSpec(rounds=3, grids=grids)})
+    path = suite.tune(tuned, "small", tmp_path, tmp_path, progress=False)
+    rows = pd.read_csv(path)
+    assert list(rows["eta_x"]) == [0.1, 1e6] and list(rows["diverged"]) == [False, True]
+    assert rows["phi"].notna().tolist() == [True, False]
+    assert files.read_json(next(tmp_path.glob("runs/*/run.json")))["final"]["phi"] == rows["phi"][0]
