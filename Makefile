@@ -10,7 +10,7 @@ BIN := .venv/bin
 TABLE_OPTIONS := $(if $(JOBS),--jobs $(JOBS)) --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PROFILE)) $(if $(SEEDS),--seeds $(SEEDS)) \
 	$(if $(filter-out results,$(RESULTS)),--tables $(RESULTS))
 
-.PHONY: setup table1 table2 figures tune test bench clean
+.PHONY: setup table1 table2 figures page tune test bench clean
 
 setup: .venv/installed
 
@@ -26,11 +26,14 @@ table2: setup
 	$(BIN)/robustbench-dec data mnist cifar10
 	$(BIN)/robustbench-dec table tables/table2.toml $(TABLE_OPTIONS)
 
+figures: setup
+	$(BIN)/robustbench-dec figures tables/figures.toml $(TABLE_OPTIONS) $(if $(DATASET),--dataset $(DATASET))
+
 table1: setup  # make table1 RESULTS=out measures everything anew
 	$(BIN)/robustbench-dec table1 --results $(RESULTS) $(if $(filter-out results,$(RESULTS)),--tables $(RESULTS))
 
-figures: setup
-	$(BIN)/robustbench-dec figures tables/figures.toml $(TABLE_OPTIONS) $(if $(DATASET),--dataset $(DATASET))
+page: setup  # tables/index.html from the results on disk
+	$(BIN)/robustbench-dec page --results $(RESULTS) --out $(if $(filter-out results,$(RESULTS)),$(RESULTS),tables)/index.html
 
 tune: setup
 	$(BIN)/robustbench-dec tune tables/table2.toml --device $(DEVICE)

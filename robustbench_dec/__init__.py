@@ -1,3 +1,21 @@
 """robustbench-dec: adversarial robustness of models that were trained without a server."""
 
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+__all__ = ["benchmark", "list_models", "load_model"]
+
+if TYPE_CHECKING:
+    from robustbench_dec.benchmarking import benchmark
+    from robustbench_dec.zoo import list_models, load_model
+
+_HOMES = {"benchmark": "benchmarking", "list_models": "zoo", "load_model": "zoo"}
+
+
+def __getattr__(name: str) -> Any:
+    """The three functions of the Python interface, imported when they are asked for: torch takes seconds."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'robustbench_dec' has no attribute '{name}'")
+    import importlib
+
+    return getattr(importlib.import_module(f"robustbench_dec.{_HOMES[name]}"), name)

@@ -3,23 +3,42 @@
 Subclasses are frozen dataclasses whose fields are the strengths. Images are floats in [0, 1], models return logits.
 """
 
-import contextlib
+import hashlib
 import math
-import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import MutableMapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from robustbench_dec.errors import BadInput
+from robustbench_dec.passes import (
+    PassCounter,
+    accuracy,
+    as_floats,
+    device_of,
+    eval_mode,
+    number_of_classes,
+    predictions,
+    untouched,
+)
 from robustbench_dec.progress import bar
+
+__all__ = [
+    "Attack", "Failed", "Outcome", "Part", "PassCounter", "Shift", "accuracy", "as_floats", "distances", "eval_mode",
+    "evaluate", "number_of_classes", "predictions", "propose", "put_back", "slack",
+]  # fmt: skip
 
 TOLERANCE = 1e-6
 """Floats after a projection read 0.10000002 for a radius of 0.1."""
+
+NORMS = ("Linf", "L2", "L1", "L0")
+"""How a radius is measured; L0 counts pixels, whatever the number of their colours that change."""
+
+GIVE_UP = 3
+"""Batches that may fail before an attack is not tried on the next ones."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +48,17 @@ class Attack(ABC):
     norm: ClassVar[str] = "Linf"
     universal: ClassVar[bool] = False
     """Whether one perturbation serves all images; such an attack learns it in `fit`."""
+    source_sha256: ClassVar[str | None] = None
+    """The digest of a user's file, which decides the numbers as settings do."""
 
     eps: float
 
     def __post_init__(self) -> None:
         if not 0 <= self.eps < math.inf:
             raise BadInput(f"eps, the radius of an attack, must be a number of 0 or more, not {self.eps}")
+
+    def check(self, shape: tuple[int, ...], classes: int) -> None:  # noqa: B027 (most attacks refuse nothing)
+        """Refuse, before anything is attacked, images (C, H, W) or a number of classes that it cannot handle."""
 
     def fit(self, model: nn.Module, images: Tensor, labels: Tensor) -> "Attack":
         """What universal attacks learn on (uint8) training images, once per radius; others have nothing to learn."""
@@ -56,8 +80,33 @@ class Shift(Attack):
     universal: ClassVar[bool] = True
     y: Tensor
 
+    def settings(self) -> dict[str, Any]:
+        return {"eps": self.eps, "y_sha256": hashlib.sha256(self.y.float().cpu().numpy().tobytes()).hexdigest()}
+
+    def check(self, shape: tuple[int, ...], classes: int) -> None:
+        if tuple(self.y.shape) != tuple(shape):
+            raise BadInput(
+                f"a perturbation for these images has the shape {tuple(shape)}, this one has {tuple(self.y.shape)}"
+            )
+
     def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         return images + self.y.to(images)
+
+
+class Part(NamedTuple):
+    """What an attack did to one batch."""
+
+    clean: Tensor  # (n,) bool
+    robust: Tensor  # (n,) bool
+    forwards: int
+    backwards: int
+    gradients: int  # gradients of single images that were computed
+    zeros: int  # those of them that were zero in every pixel
+    flags: tuple[str, ...]
+
+
+class Failed(BadInput):
+    """An attack raised on some batches; the others are kept."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +119,7 @@ class Outcome:
     backwards: int
     flags: tuple[str, ...]
     perturbation: Tensor | None  # (C, H, W) of a universal attack
+    zero_gradients: float | None = None  # share of single images' gradients that were zero; None without gradients
 
     @property
     def clean_accuracy(self) -> float:
@@ -90,47 +140,99 @@ def evaluate(
     seed: int = 0,
     batch_size: int = 500,
     progress: str | None = None,
+    parts: MutableMapping[int, Part] | None = None,
 ) -> Outcome:
     """Attack images (uint8 or floats in [0, 1]) and tell which the model still gets right.
 
     Attacks on single images spare those that are wrong anyway; universal ones are fitted on `train` first and meet all.
-    Every batch runs under its own random state, derived from `seed`.
+    Every batch runs under its own random state, derived from `seed`. Batches that `parts` has are not attacked again;
+    with `parts`, an attack that raises on one batch is tried on the next ones, and `Failed` is raised at the end.
     """
     if len(images) == 0:
         raise BadInput("there are no images to attack")
+    device = device_of(model)
+    attack.check(tuple(images.shape[1:]), number_of_classes(model, as_floats(images[:1]).to(device)))
     counter = PassCounter(model)
-    flags: set[str] = set()
     perturbation = None
     if attack.universal and not isinstance(attack, Shift):
-        if train is None:
-            raise BadInput(f"{type(attack).__name__} is universal: it needs training images to learn its perturbation")
-        with untouched(counter, seed):
-            fitted = attack.fit(counter, *train)
-        if fitted.eps != attack.eps:
-            name = type(attack).__name__
-            raise BadInput(
-                f"{name}.fit should return an attack of radius {attack.eps:g}, it returned one of {fitted.eps:g}"
-            )
-        attack = fitted
+        try:
+            attack = _fitted(attack, counter, train, seed)
+        except Exception as error:
+            if parts is None or isinstance(error, BadInput):
+                raise
+            raise Failed(f"{type(attack).__name__}.fit raised {type(error).__name__}: {error}") from error
+        parts = None  # what is dear is the fit, which belongs to no batch
     if isinstance(attack, Shift):
         perturbation = attack.y
-    clean, robust = [], []
-    device = next(model.parameters()).device
+    spent = counter.counts()  # by the fit
+    done: MutableMapping[int, Part] = {} if parts is None else parts
+    failures: dict[int, Exception] = {}
     batches = range(0, len(images), batch_size)
     for number, first in enumerate(bar(batches, desc=progress, show=progress is not None, nested=1)):
-        a, b = as_floats(images[first : first + batch_size]).to(device), labels[first : first + batch_size].to(device)
-        check_box(a)
-        right = predictions(model, a) == b
-        # What is wrong already needs no attack; but a universal perturbation meets every image, and may even right one.
-        met = torch.ones_like(right) if attack.universal else right
-        still = right.clone()
-        if met.any():
-            proposed = propose(attack, counter, a[met], b[met], seed=seed + 1 + number, flags=flags)
-            still[met] = predictions(model, proposed) == b[met]
-        clean.append(right.cpu())
-        robust.append(still.cpu())
+        if number in done:
+            continue
+        batch = images[first : first + batch_size], labels[first : first + batch_size]
+        try:
+            done[number] = _attack_batch(attack, counter, *batch, seed=seed + 1 + number)
+        except Exception as error:  # whatever the attack raises
+            if parts is None:
+                raise
+            failures[number] = error
+            if len(failures) == GIVE_UP:
+                break
+    if failures:
+        raise _told(attack, failures, len(batches), len(done))
+    ordered = [done[number] for number in range(len(batches))]
+    forwards, backwards, gradients, zeros = (
+        sum(column) for column in zip(spent, *(part[2:6] for part in ordered), strict=True)
+    )
     return Outcome(
-        torch.cat(clean), torch.cat(robust), counter.forwards, counter.backwards, tuple(sorted(flags)), perturbation
+        torch.cat([part.clean for part in ordered]),
+        torch.cat([part.robust for part in ordered]),
+        forwards,
+        backwards,
+        tuple(sorted({flag for part in ordered for flag in part.flags})),
+        perturbation,
+        zeros / gradients if gradients else None,
+    )
+
+
+def _fitted(attack: Attack, model: nn.Module, train: tuple[Tensor, Tensor] | None, seed: int) -> Attack:
+    name = type(attack).__name__
+    if train is None:
+        raise BadInput(f"{name} is universal: it needs training images to learn its perturbation")
+    with untouched(model, seed):
+        fitted = attack.fit(model, *train)
+    if fitted.eps != attack.eps:
+        raise BadInput(
+            f"{name}.fit should return an attack of radius {attack.eps:g}, it returned one of {fitted.eps:g}"
+        )
+    return fitted
+
+
+def _attack_batch(attack: Attack, counter: PassCounter, images: Tensor, labels: Tensor, seed: int) -> Part:
+    device = device_of(counter)
+    a, b = as_floats(images).to(device), labels.to(device)
+    check_box(a)
+    before, flags = counter.counts(), set[str]()
+    right = predictions(counter.model, a) == b
+    # What is wrong already needs no attack; but a universal perturbation meets every image, and may even right one.
+    met = torch.ones_like(right) if attack.universal else right
+    still = right.clone()
+    if met.any():
+        proposed = propose(attack, counter, a[met], b[met], seed=seed, flags=flags)
+        still[met] = predictions(counter.model, proposed) == b[met]
+    forwards, backwards, gradients, zeros = (now - then for now, then in zip(counter.counts(), before, strict=True))
+    return Part(right.cpu(), still.cpu(), forwards, backwards, gradients, zeros, tuple(sorted(flags)))
+
+
+def _told(attack: Attack, failures: dict[int, Exception], batches: int, kept: int) -> Failed:
+    first, error = next(iter(failures.items()))
+    what = str(error) if isinstance(error, BadInput) else f"it raised {type(error).__name__}: {error}"
+    name, also = type(attack).__name__, f" (and on {len(failures) - 1} more)" if len(failures) > 1 else ""
+    return Failed(
+        f"{name} failed on batch {first + 1} of {batches}{also}: {what}; the results of {kept} batches are kept, and "
+        f"the same command starts again at batch {first + 1}"
     )
 
 
@@ -150,13 +252,41 @@ def propose(
     if not proposed.isfinite().all():
         flags.add("nan")
         proposed = torch.where(proposed.isfinite(), proposed, images)
-    if (proposed - images).abs().max() > attack.eps + TOLERANCE and not isinstance(attack, Shift):
+    # Clipping a + y to [0, 1] is part of applying a universal y, so its box is not judged, and its budget is y's own.
+    moved = attack.y[None] if isinstance(attack, Shift) else proposed - images
+    if (distances(moved, attack.norm) > attack.eps + slack(attack.eps)).any():
         flags.add("budget")
     if (proposed.min() < -TOLERANCE or proposed.max() > 1 + TOLERANCE) and not attack.universal:
         flags.add("box")
-    if isinstance(attack, Shift) and attack.y.abs().max() > attack.eps + TOLERANCE:
-        flags.add("budget")
-    return torch.clamp(images + (proposed - images).clamp(-attack.eps, attack.eps), 0, 1)
+    return put_back(images, proposed, attack.eps, attack.norm)
+
+
+def distances(moved: Tensor, norm: str) -> Tensor:
+    """The size (N,) of each perturbation in (N, C, H, W)."""
+    if norm == "L0":
+        return (moved.abs() > TOLERANCE).any(1).flatten(1).sum(1).to(moved)
+    flat = moved.flatten(1)
+    return flat.abs().amax(1) if norm == "Linf" else flat.norm(p=int(norm[1:]), dim=1)
+
+
+def put_back(images: Tensor, proposed: Tensor, eps: float, norm: str = "Linf") -> Tensor:
+    """The proposed images in the ball of radius eps and in [0, 1].
+
+    Linf: each pixel is clipped. L2 and L1: a perturbation that is too long is shortened. L0: an image with too many
+    changed pixels is given back as it was, because nothing says which of them to keep.
+    """
+    moved = proposed - images
+    if norm == "Linf":
+        return torch.clamp(images + moved.clamp(-eps, eps), 0, 1)
+    sizes = distances(moved, norm)
+    far = sizes > eps + slack(eps)
+    share = torch.where(far, 0 if norm == "L0" else eps / sizes.clamp_min(TOLERANCE), 1)
+    return torch.clamp(images + moved * share.to(moved).view(-1, 1, 1, 1), 0, 1)
+
+
+def slack(eps: float) -> float:
+    """What rounding may add to a distance of eps; the sums of L2 and L1 round more where they are larger."""
+    return TOLERANCE * max(1.0, eps)
 
 
 def check_box(images: Tensor) -> None:
@@ -166,87 +296,3 @@ def check_box(images: Tensor) -> None:
             f"attacks take images in [0, 1], these reach from {images.min().item():.3g} to {images.max().item():.3g}; "
             "put the normalisation inside the model"
         )
-
-
-@contextlib.contextmanager
-def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Every submodule in eval mode, and afterwards back in the mode it was in."""
-    training = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, flag in training:
-            module.training = flag
-
-
-@contextlib.contextmanager
-def untouched(model: nn.Module, seed: int) -> Iterator[None]:
-    """Run an attack with the model in eval mode and its own random state, and leave everything as it was.
-
-    Weights' requires_grad flags are off inside: attacks differentiate images only, which halves their backward pass.
-    """
-    parameters = [(p, p.requires_grad, p.grad) for p in model.parameters()]
-    devices = list({p.device.index for p, *_ in parameters if p.device.type == "cuda"})
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    try:
-        with (
-            eval_mode(model),
-            torch.inference_mode(False),
-            torch.enable_grad(),
-            torch.random.fork_rng(devices=devices),
-        ):
-            torch.manual_seed(seed)
-            random.seed(seed)
-            np.random.seed(seed % 2**32)
-            for p, *_ in parameters:
-                p.requires_grad_(False)
-            yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
-        for p, flag, grad in parameters:
-            p.requires_grad_(flag)
-            p.grad = grad
-
-
-class PassCounter(nn.Module):
-    """A model that counts how many images an attack sends through it, forward and back."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        self.forwards = 0
-        self.backwards = 0
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.model(images)
-        self.forwards += len(images)
-        if logits.requires_grad:
-            logits.register_hook(self._count_backward)
-        return logits
-
-    def _count_backward(self, gradient: Tensor) -> None:
-        self.backwards += len(gradient)
-
-
-def predictions(model: nn.Module, images: Tensor) -> Tensor:
-    """The class of the largest logit, by the model in eval mode."""
-    with torch.no_grad(), eval_mode(model):
-        logits: Tensor = model(images)
-    return logits.argmax(1)
-
-
-def accuracy(model: nn.Module, images: Tensor, labels: Tensor, batch_size: int = 1000) -> float:
-    """The share of (uint8 or [0, 1]) images that the model gets right."""
-    device = next(model.parameters()).device
-    right = 0
-    for first in range(0, len(images), batch_size):
-        batch = as_floats(images[first : first + batch_size]).to(device)
-        right += int((predictions(model, batch) == labels[first : first + batch_size].to(device)).sum())
-    return right / len(images)
-
-
-def as_floats(images: Tensor) -> Tensor:
-    """uint8 images as float32 in [0, 1]; floats as they are."""
-    return images.float() / 255 if images.dtype == torch.uint8 else images

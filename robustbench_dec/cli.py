@@ -8,11 +8,31 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from robustbench_dec import check, data, diagnostics, diagnostics_plot, figures, run, shelf, spec, suite, topology
+from robustbench_dec import audit as audits
+from robustbench_dec import (
+    check,
+    data,
+    diagnostics,
+    diagnostics_plot,
+    export,
+    figures,
+    files,
+    leaderboard,
+    page,
+    run,
+    shelf,
+    spec,
+    suite,
+    topology,
+    view,
+    zoo,
+)
+from robustbench_dec import compare as comparison
+from robustbench_dec import table as table_module
 from robustbench_dec import table1 as claims
 from robustbench_dec import table1_report as claims_report
-from robustbench_dec.attack import Attack
 from robustbench_dec.errors import BadInput
+from robustbench_dec.foreign import attack_named, label
 from robustbench_dec.problem import Classifier, Problem
 from robustbench_dec.trainer import Trainer
 
@@ -58,7 +78,8 @@ def fetch_data(
 def list_parts() -> None:
     """What there is: trainers, attacks, data sets, graphs."""
     for kind in ("trainer", "attack"):
-        typer.echo(f"{kind}s: {', '.join(shelf.names(kind))}")
+        more = " (and torchattacks:NAME, path/to/mine.py:Mine, y.safetensors)" if kind == "attack" else ""
+        typer.echo(f"{kind}s: {', '.join(shelf.names(kind))}{more}")
     typer.echo(f"data sets: {', '.join(data.names())}")
     typer.echo(f"graphs: {', '.join(topology.GRAPHS)}")
     typer.echo(f"weights: {', '.join(topology.WEIGHTS)}")
@@ -87,7 +108,12 @@ def train(
     device: Device = "cpu",
 ) -> None:
     """Train one model; with no arguments, Dec-FedTrack on 8x8 digits in a few seconds."""
-    asked = {"dataset": dataset, "classes": classes and classes.split(","), "clamp": clamp or None, "split": split}
+    asked: dict[str, Any] = {
+        "dataset": dataset,
+        "classes": classes and classes.split(","),
+        "clamp": clamp or None,
+        "split": split,
+    }
     asked |= {"eps": None if eps is None else shelf.number(eps), **parse_settings(problem_settings)}
     about: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     given = STARTERS.get(problem, {}) | parse_settings(settings)
@@ -127,16 +153,98 @@ def attack(
     """Attack a trained model over a grid of radii; cells that exist are not computed again."""
     if not (folder / "run.json").is_file():
         raise BadInput(f"no finished run in {folder}; `robustbench-dec train` makes one and prints its folder")
-    cls = shelf.find("attack", attack, Attack)  # type: ignore[type-abstract]
-    given = parse_settings(settings)
-    attacks = [(attack, shelf.make(cls, {"eps": shelf.number(radius), **given})) for radius in eps.split(",")]
+    cls, given = attack_named(attack), parse_settings(settings)
+    attacks = [(label(attack), shelf.make(cls, {"eps": shelf.number(radius), **given})) for radius in eps.split(",")]
     problem_settings = dict(run.files.read_json(folder / "run.json")["settings"]["problem"])
     problem = shelf.make(shelf.find("problem", problem_settings.pop("name"), Classifier), problem_settings)  # type: ignore[type-abstract]
     for cell in run.attack(folder, attacks, problem=problem, n_examples=n_examples, device=checked(device)):
         flags = f"  flags: {', '.join(cell['flags'])}" if cell["flags"] else ""
-        typer.echo(
-            f"{attack} eps={cell['eps']:g}: {cell['clean_acc']:.2%} clean, {cell['robust_acc']:.2%} robust{flags}"
-        )
+        accuracies = f"{cell['clean_acc']:.2%} clean, {cell['robust_acc']:.2%} robust"
+        typer.echo(f"{cell['attack']} eps={cell['eps']:g}: {accuracies}{flags}")
+
+
+@app.command()
+def compare(
+    attack: Annotated[
+        str, typer.Option(help="path/to/mine.py:Mine, torchattacks:MIFGSM, y.safetensors, or a name of `list`.")
+    ],
+    model: Annotated[
+        list[str], typer.Option(help="A pattern of the zoo (mnist/*), a run's folder or a .safetensors file.")
+    ] = ["*"],  # noqa: B006 (typer's way)
+    eps: Annotated[
+        str | None, typer.Option(help="Radii, for example 0.05,0.1 (default: those of stored attacks).")
+    ] = None,
+    n_examples: Annotated[int, typer.Option(min=1, help="First so many test images.")] = 1000,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images that are attacked at once.")] = run.BATCH_SIZE,
+    settings: Settings = [],  # noqa: B006 (typer's way)
+    results: Results = Path("results"),
+    tables: Annotated[Path, typer.Option(help="Folder of the specifications.")] = Path("tables"),
+    device: Device = "cpu",
+) -> None:
+    """Compare your attack with the stored ones on the networks of the zoo, and add it to the leaderboard."""
+    newcomer = comparison.Newcomer(attack, parse_settings(settings))
+    radii = [shelf.number(radius) for radius in eps.split(",")] if eps else None
+    newcomer.at(radii[0] if radii else 0.0)  # a wrong name or setting is told before anything is loaded
+    entries = [entry for pattern in model for entry in chosen_models(pattern, results)]
+    rows = comparison.compare(
+        newcomer, entries, results, eps=radii, n_examples=n_examples, batch_size=batch_size, device=checked(device)
+    )
+    typer.echo(comparison.text(rows))
+    everything = suite.rebuild(results, tables)
+    own = everything[(everything["submitted"] == "user") & (everything["attack"] == newcomer.label)]
+    for flag in sorted({flag for flags in own["reliability_flags"] for flag in flags.split(";") if flag}):
+        typer.echo(f"flag {flag}: {audits.FLAGS.get(flag, flag)}; docs/flags.md tells more")
+    typer.echo(f"{results / 'leaderboard.csv'}: {len(everything)} rows, {len(own)} of them of {newcomer.label}")
+
+
+@app.command()
+def audit(
+    specification: Annotated[Path, typer.Argument(help="A specification with a paper's numbers.")] = Path(
+        "tables/table2.toml"
+    ),
+    results: Results = Path("results"),
+) -> None:
+    """Tell which stored numbers, and which of the paper's, a sound attack does not give."""
+    points = [audits.of_cell(record, cell) for _, record, cell in leaderboard.cells(results)]
+    found = [f"{finding.flag}: {audits.sentence(finding)}" for finding in audits.findings(points)]
+    typer.echo("\n".join([f"{len(points)} cells in {results}: {len(found)} findings", *found]))
+    if specification.is_file():
+        wanted = spec.read(specification)
+        found = table_module.audit(suite.blocks(wanted), table_module.paper_percent(wanted.paper))
+        typer.echo("\n".join([f"the paper's numbers in {specification}: {len(found)} findings", *found]))
+
+
+zoo_app = typer.Typer(no_args_is_help=True, help="The trained networks that come with the suite.")
+app.add_typer(zoo_app, name="zoo")
+
+
+@zoo_app.command("add")
+def zoo_add(
+    folder: Annotated[Path, typer.Argument(help="A finished run with its checkpoint, results/runs/<id>.")],
+    name: Annotated[str, typer.Argument(help="DATA_SET/NAME, for example mnist/dec_fedtrack.")],
+    results: Results = Path("results"),
+) -> None:
+    """Make an entry of the zoo from a finished run: its average network and y, and a card."""
+    entry = zoo.add(folder, name, results / "zoo")
+    size = entry.checkpoint.stat().st_size / 1000
+    typer.echo(f"wrote {entry.checkpoint} ({size:.0f} kB, sha256 {entry.sha256[:12]}) and its card")
+
+
+@zoo_app.command("list")
+def zoo_list() -> None:
+    """The networks of the zoo."""
+    for entry in zoo.entries():
+        clean, problem = entry.record["clean"]["mean_model"], entry.record["settings"]["problem"]
+        radius = f"trained at eps {problem['eps']:g}" if "eps" in problem else "trained without y"
+        typer.echo(f"{entry.name}: {entry.record['architecture']}, {clean:.2%} clean, {radius}")
+
+
+def chosen_models(pattern: str, results: Path) -> list[zoo.Entry]:
+    """Entries of the zoo, or the one network that a path leads to."""
+    path = Path(pattern)
+    if path.exists() or path.suffix in (".safetensors", ".pt", ".pth", ".pkl"):
+        return [zoo.from_path(path)]
+    return zoo.entries(pattern, results / "zoo" if any((results / "zoo").glob("*/*.json")) else None)
 
 
 @app.command()
@@ -153,7 +261,7 @@ def table(
     wanted, stem = chosen(specification, profile, seeds)
     folders = suite.make(wanted, results, device=checked(device), jobs=workers(jobs, device))
     typer.echo(f"{len(folders)} runs complete in {results}")
-    for path in suite.report(wanted, stem, results, tables or specification.parent):
+    for path in report(wanted, stem, results, tables or specification.parent):
         typer.echo(f"wrote {path}")
 
 
@@ -167,7 +275,7 @@ def render(
 ) -> None:
     """Write a table's files and the leaderboard again from the results on disk, without training or attacking."""
     wanted, stem = chosen(specification, profile, seeds)
-    for path in suite.report(wanted, stem, results, tables or specification.parent):
+    for path in report(wanted, stem, results, tables or specification.parent):
         typer.echo(f"wrote {path}")
 
 
@@ -286,6 +394,47 @@ def diagnose(
     typer.echo(f"admissible: {sizes}")
     for path in diagnostics.write(diagnosis, output) + diagnostics_plot.plot(diagnosis, output):
         typer.echo(f"wrote {path}")
+
+
+@app.command("page")
+def write_page(
+    results: Results = Path("results"),
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("tables/index.html"),
+) -> None:
+    """Write the leaderboard as one self-contained web page: open it in a browser, no network needed."""
+    typer.echo(f"wrote {page.write(results, out)}")
+
+
+@app.command("export")
+def export_view(
+    form: Annotated[str, typer.Option("--format", help="csv, latex, json (RobustBench's keys) or bibtex.")] = "csv",
+    dataset: Annotated[list[str], typer.Option(help="Only these data sets; may be given several times.")] = [],  # noqa: B006
+    method: Annotated[list[str], typer.Option(help="Only these methods.")] = [],  # noqa: B006
+    attack: Annotated[list[str], typer.Option(help="Only these attacks.")] = [],  # noqa: B006
+    eps: Annotated[list[str], typer.Option(help="Only these radii, for example 0.1 or 8/255.")] = [],  # noqa: B006
+    out: Annotated[
+        Path | None, typer.Option(help="A file (default: print); with json, a folder gets a file per model.")
+    ] = None,
+    results: Results = Path("results"),
+) -> None:
+    """Print or write a part of the leaderboard for a paper, a spreadsheet or another benchmark."""
+    rows = view.select(view.read(results), dataset, method, attack, eps)
+    if out is None:
+        typer.echo(export.text(rows, form), nl=False)
+        return
+    if form == "json" and (out.is_dir() or not out.suffix):
+        written = export.write_documents(export.robustbench(rows), out)
+    else:
+        files.write_text(out, export.text(rows, form))
+        written = [out]
+    for path in written:
+        typer.echo(f"wrote {path}")
+
+
+def report(wanted: spec.Spec, stem: str, results: Path, tables: Path) -> list[Path]:
+    """A table's files and, since it costs a second, the page of all that is there."""
+    written = suite.report(wanted, stem, results, tables)
+    return [*written, page.write(results, tables / "index.html")]
 
 
 def chosen(path: Path, profile: str | None, seeds: int | None) -> tuple[spec.Spec, str]:

@@ -2,17 +2,19 @@
 
 Accuracies are fractions; percent is for rendering. A value that a cell has not (the step size of an attack without
 steps, the local steps of a trainer without them, bytes on the wire of a simulated network) is empty, never zero.
+`submitted` is "user" for an attack that somebody brought to `compare`, "reference" for a known attack that was run
+beside it, and empty for the cells of tables.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
 
-from robustbench_dec import files
+from robustbench_dec import audit, files
 from robustbench_dec.errors import BadInput
 from robustbench_dec.statistics import wilson
 
@@ -21,6 +23,7 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
     {
         "schema_version": "int64",
         "table": "str",
+        "submitted": "str",
         "run_id": "str",
         "cell": "str",
         "dataset": "str",
@@ -49,6 +52,7 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "reliability_flags": "str",
         "attack_forwards": "int64",
         "attack_backwards": "int64",
+        "zero_gradients": "Float64",
         "sfo_x": "int64",
         "sfo_y": "int64",
         "comm_rounds": "int64",
@@ -71,26 +75,34 @@ def gather(results: Path, tables: Mapping[str, Collection[str]] = NO_TABLES) -> 
     """One row for each test cell, results/runs/<id>/attacks/*.json, with what its run.json knows, in fixed order.
 
     `tables` maps the stem of a specification to the run ids it asks for. A run that several tables share has their
-    stems joined by ";", a run in none has "".
+    stems joined by ";", a run in none has "". The flags are the cell's own and those of the audit over all cells.
     """
-    rows = []
+    rows, points = [], []
+    for path, run, cell in cells(results):
+        stems = sorted(stem for stem, run_ids in tables.items() if path.parent.parent.name in run_ids)
+        try:
+            rows.append(_row(run, cell) | {"table": ";".join(stems), "cell": path.stem})
+            points.append(audit.of_cell(run, cell))
+        except KeyError as error:
+            raise BadInput(f"{path} or its run.json lacks {error}; delete it to have it made again") from error
+    for row, flags in zip(rows, audit.flags(points), strict=True):
+        row["reliability_flags"] = ";".join(flags)
+    frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict(COLUMNS))
+    return frame.sort_values(ORDER, kind="stable", ignore_index=True)
+
+
+def cells(results: Path) -> Iterator[tuple[Path, dict[str, Any], dict[str, Any]]]:
+    """Every test cell of a present checkpoint: its file, its run.json and its content."""
     for path in sorted((results / "runs").glob("*/attacks/*.json")):
-        if path.name.startswith("."):  # a write that was interrupted (see files.produce)
+        if path.name.startswith("."):  # a write that was interrupted (see files.produce), or unfinished batches
             continue
         home = path.parent.parent
         if not (home / "run.json").is_file():
             raise BadInput(f"{path} belongs to a run, but {home / 'run.json'} is missing; restore it or delete {home}")
         run, cell = files.read_json(home / "run.json"), files.read_json(path)
         # Validation accuracies choose settings and rank nobody; a cell of an earlier checkpoint awaits a new one.
-        if cell.get("part", "test") != "test" or cell.get("checkpoint_sha256") != run.get("checkpoint_sha256"):
-            continue
-        stems = sorted(stem for stem, run_ids in tables.items() if home.name in run_ids)
-        try:
-            rows.append(_row(run, cell) | {"table": ";".join(stems), "cell": path.stem})
-        except KeyError as error:
-            raise BadInput(f"{path} or its run.json lacks {error}; delete it to have it made again") from error
-    frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict(COLUMNS))
-    return frame.sort_values(ORDER, kind="stable", ignore_index=True)
+        if cell.get("part", "test") == "test" and cell.get("checkpoint_sha256") == run.get("checkpoint_sha256"):
+            yield path, run, cell
 
 
 def write(frame: pd.DataFrame, path: Path) -> None:
@@ -111,6 +123,7 @@ def _row(run: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
     ci_low, ci_high = wilson(cell["n_correct"], cell["n_examples"])
     return {
         "schema_version": cell["schema"],
+        "submitted": cell.get("submitted", ""),
         "run_id": cell["run_id"],
         "dataset": cell["dataset"],
         "n_classes": len(run["classes"]),
@@ -136,9 +149,9 @@ def _row(run: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
         "ci_low": ci_low,
         "ci_high": ci_high,
         "n_correct": cell["n_correct"],
-        "reliability_flags": ";".join(cell["flags"]),
         "attack_forwards": cell["forwards"],
         "attack_backwards": cell["backwards"],
+        "zero_gradients": cell.get("zero_gradients"),
         "sfo_x": ledger["sfo_x"],
         "sfo_y": ledger["sfo_y"],
         "comm_rounds": ledger["rounds"],

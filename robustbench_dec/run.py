@@ -8,18 +8,17 @@ results/runs/<id>/checkpoint.safetensors   X (n, d), Y (n, q) if there is one, a
                   resume.safetensors       where an unfinished run stands; gone when it is done
 """
 
-import base64
 import csv
 import io
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import safetensors.torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
@@ -27,6 +26,7 @@ from torch import Tensor, nn
 from robustbench_dec import files, provenance
 from robustbench_dec import progress as progress_bars
 from robustbench_dec.attack import Attack, accuracy, evaluate
+from robustbench_dec.batches import Kept, pack
 from robustbench_dec.errors import BadInput, Diverged
 from robustbench_dec.models import Architecture
 from robustbench_dec.network import Network
@@ -37,6 +37,9 @@ from robustbench_dec.trainer import Trainer
 
 EXPLOSION = 50.0
 """A training loss this many times the first one will not come back."""
+
+BATCH_SIZE = 500
+"""Images that are attacked at once; every batch has a random state of its own, so this decides numbers a little."""
 
 
 def train(
@@ -161,10 +164,21 @@ Attacks = Sequence[tuple[str, Attack]]
 """Attacks with the names by which they were asked for."""
 
 
-def cell_path(folder: Path, name: str, attack: Attack, n_examples: int | None, seed: int, part: str = "test") -> Path:
+def cell_path(
+    folder: Path,
+    name: str,
+    attack: Attack,
+    n_examples: int | None,
+    seed: int,
+    part: str = "test",
+    batch_size: int = BATCH_SIZE,
+) -> Path:
     """A cell's file: readable, with a digest of all that decides its number but the checkpoint."""
     key = [SCHEMA, name, attack.settings(), n_examples, seed, part]
-    return folder / "attacks" / f"{Path(name.partition(':')[0]).stem}-{attack.eps:g}-{files.digest(key)[:8]}.json"
+    key += [attack.source_sha256] if attack.source_sha256 else []
+    key += [batch_size] if batch_size != BATCH_SIZE else []
+    stem = re.sub(r"\W+", "-", re.sub(r"\.py(:\w+)?$|\.safetensors$", "", Path(name).name))
+    return folder / "attacks" / f"{stem}-{attack.eps:g}-{files.digest(key)[:8]}.json"
 
 
 def known_cell(path: Path, checkpoint_sha256: str) -> dict[str, Any] | None:
@@ -183,17 +197,23 @@ def attack(
     n_examples: int | None = None,
     part: str = "test",
     device: str = "cpu",
+    batch_size: int = BATCH_SIZE,
+    model: nn.Module | None = None,
+    submitted: str = "",
     progress: bool = True,
 ) -> list[dict[str, Any]]:
-    """The cells of a finished run for each attack, computed where they are missing."""
+    """The cells of a finished run for each attack, computed where they are missing.
+
+    `model` is its average network where the checkpoint lies elsewhere; `submitted` tells on whose wish a cell is made,
+    where that is not a table's. Batches that are done when an attack raises are kept, and are not attacked again.
+    """
     record = files.read_json(folder / "run.json")
     images, labels = getattr(problem.images, f"{part}_images"), getattr(problem.images, f"{part}_labels")
     images, labels = images[:n_examples], labels[:n_examples]
     seed = record["seed"]
-    model: nn.Module | None = None
     cells = []
     for name, one in progress_bars.bar(attacks, desc=f"attacks on {folder.name}", unit="cell", show=progress):
-        path = cell_path(folder, name, one, n_examples, seed, part)
+        path = cell_path(folder, name, one, n_examples, seed, part, batch_size)
         known = known_cell(path, record["checkpoint_sha256"])
         if known is not None:
             cells.append(known)
@@ -201,8 +221,17 @@ def attack(
         model = model or mean_model(folder, device).to(device)
         began = time.perf_counter()
         training = (problem.images.train_images, problem.images.train_labels)
+        kept = Kept(path.with_name(f".{path.stem}-batches.json"), [record["checkpoint_sha256"], len(labels)])
         outcome = evaluate(
-            one, model, images, labels, train=training, seed=seed, progress=path.stem if progress else None
+            one,
+            model,
+            images,
+            labels,
+            train=training,
+            seed=seed,
+            batch_size=batch_size,
+            progress=path.stem if progress else None,
+            parts=kept,
         )
         perturbation_file = None
         if outcome.perturbation is not None:
@@ -216,25 +245,31 @@ def attack(
             "method": record["method"],
             "seed": record["seed"],
             "attack": name,
+            "submitted": submitted,
+            "source_sha256": one.source_sha256,
             "settings": one.settings(),
             "norm": one.norm,
             "eps": one.eps,
             "universal": one.universal,
             "part": part,
             "n_examples": len(labels),
+            "batch_size": batch_size,
             "n_correct": int(outcome.robust.sum()),
+            "rarest_class": labels.bincount(minlength=len(record["classes"])).min().item() / len(labels),
             "clean_acc": outcome.clean_accuracy,
             "robust_acc": outcome.robust_accuracy,
-            "bits": base64.b64encode(np.packbits(outcome.robust.numpy()).tobytes()).decode(),
+            "bits": pack(outcome.robust),
             "attack_seed": seed,
             "forwards": outcome.forwards,
             "backwards": outcome.backwards,
+            "zero_gradients": outcome.zero_gradients,
             "flags": list(outcome.flags),
             "checkpoint_sha256": record["checkpoint_sha256"],
             "perturbation_file": perturbation_file,
             **provenance.stamp(time.perf_counter() - began),
         }
         files.write_json(path, cell)
+        kept.finish()
         cells.append(cell)
     return cells
 

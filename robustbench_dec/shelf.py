@@ -6,7 +6,7 @@
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
@@ -37,10 +37,10 @@ def titles(first: Iterable[str] = ()) -> dict[str, str]:
     return {name: find("trainer", name, Trainer).title for name in ordered}  # type: ignore[type-abstract]
 
 
-def find(kind: str, name: str, contract: type[T]) -> type[T]:
-    """The class behind a name or a path, which must be a subclass of `contract`."""
+def find(kind: str, name: str, contract: type[T], adapt: Callable[[type], type[T] | None] | None = None) -> type[T]:
+    """The class behind a name or a path: a subclass of `contract`, or in a user's file one that `adapt` makes such."""
     if ".py" in name:
-        return _from_file(kind, name, contract)
+        return _from_file(kind, name, contract, adapt)
     if name not in names(kind):
         raise BadInput(f"no {kind} '{name}'; there are: {', '.join(names(kind))}")
     module = importlib.import_module(f"{SHELVES[kind]}.{name}")
@@ -87,7 +87,7 @@ def number(text: str | float) -> float:
         raise BadInput(f"expected a number such as 0.1 or 8/255, got '{text}'") from error
 
 
-def _from_file(kind: str, name: str, contract: type[T]) -> type[T]:
+def _from_file(kind: str, name: str, contract: type[T], adapt: Callable[[type], type[T] | None] | None) -> type[T]:
     file, wanted = _file(name), name.partition(".py")[2].removeprefix(":")
     if not file.is_file():
         raise BadInput(f"no file {file} for the {kind} '{name}'; give it as path/to/file.py:Class")
@@ -98,13 +98,20 @@ def _from_file(kind: str, name: str, contract: type[T]) -> type[T]:
         specification.loader.exec_module(module)
     except Exception as error:  # whatever the user's file raises while it is read
         raise BadInput(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
-    found = _classes(module, contract)
-    if wanted:
-        found = [cls for cls in found if cls.__name__ == wanted]
+    classes = [cls for cls in _own(module) if wanted in ("", cls.__name__)]
+    found = [cls for cls in classes if issubclass(cls, contract)]
+    if not found and adapt is not None:
+        found = [adapted for cls in classes if (adapted := adapt(cls)) is not None]
     if not found:
         what = f"class {wanted}" if wanted else "class"
-        raise BadInput(f"{file} has no {what} that is a subclass of robustbench_dec.{kind}.{contract.__name__}")
-    return _only(kind, name, found)
+        or_else = ", nor one like torchattacks' (Mine(model, eps=...), called with images and labels)" if adapt else ""
+        raise BadInput(
+            f"{file} has no {what} that is a subclass of robustbench_dec.{kind}.{contract.__name__}{or_else}"
+        )
+    chosen = _only(kind, name, found)
+    if hasattr(contract, "source_sha256"):
+        chosen.source_sha256 = files.sha256(file)  # type: ignore[attr-defined]
+    return chosen
 
 
 def _file(name: str) -> Path:
@@ -112,8 +119,12 @@ def _file(name: str) -> Path:
 
 
 def _classes(module: Any, contract: type[T]) -> list[type[T]]:
-    own = (value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__)
-    return [cls for cls in own if issubclass(cls, contract)]
+    return [cls for cls in _own(module) if issubclass(cls, contract)]
+
+
+def _own(module: Any) -> list[type]:
+    """The classes that a module defines, not those it imports."""
+    return [cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == module.__name__]
 
 
 def _only(kind: str, name: str, classes: Iterable[type[T]]) -> type[T]:

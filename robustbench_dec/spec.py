@@ -12,6 +12,7 @@ from robustbench_dec import files, shelf, topology
 from robustbench_dec.attack import Attack
 from robustbench_dec.budget import Budget
 from robustbench_dec.errors import BadInput
+from robustbench_dec.foreign import attack_named
 from robustbench_dec.problem import Problem
 from robustbench_dec.trainer import Trainer
 
@@ -67,7 +68,7 @@ class AttackSpec(_Strict):
 
     def build(self) -> list[Attack]:
         """The attack at each radius."""
-        cls = shelf.find("attack", self.name, Attack)  # type: ignore[type-abstract]
+        cls = attack_named(self.name)
         return [shelf.make(cls, {"eps": eps, **(self.model_extra or {})}) for eps in self.eps]
 
 

@@ -1,4 +1,6 @@
-"""How sure an accuracy is."""
+"""How sure an accuracy is, and a difference between two."""
+
+from collections.abc import Sequence
 
 from scipy.stats import binomtest
 
@@ -12,3 +14,24 @@ def wilson(n_correct: int, n_examples: int, confidence: float = 0.95) -> tuple[f
     """
     interval = binomtest(n_correct, n_examples).proportion_ci(confidence, method="wilson")
     return float(interval.low), float(interval.high)
+
+
+def mcnemar(one: int, other: int) -> float:
+    """The exact two-sided p-value that two classifiers err equally often (McNemar, 1947).
+
+    `one` images are wrong for the first only, `other` for the second only; under the hypothesis one ~ Binomial(one +
+    other, 1/2). Images on which both agree say nothing.
+    """
+    return float(binomtest(one, one + other, 0.5).pvalue) if one + other else 1.0
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p-values of m tests, corrected so that all of them together err with the level of one (Holm, 1979).
+
+    The k-th smallest is multiplied by m - k + 1, and is at least as large as the one before it.
+    """
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = largest
+    return corrected

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import active_children, get_context
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import pandas as pd
@@ -18,7 +19,9 @@ import torch
 from robustbench_dec import files, leaderboard, plots, run, spec, table
 from robustbench_dec import progress as progress_bars
 from robustbench_dec.attack import Attack
+from robustbench_dec.data import catalogue
 from robustbench_dec.errors import BadInput, Diverged
+from robustbench_dec.foreign import attack_named
 from robustbench_dec.problem import Classifier
 
 T = TypeVar("T")
@@ -108,22 +111,34 @@ def report(specification: spec.Spec, stem: str, results: Path, tables: Path) -> 
     runs = {folder: block for folder, block in runs.items() if (folder / "run.json").is_file()}
     if not runs:
         raise BadInput(f"no finished run of this table is in {results}; make the table first")
-    everything = leaderboard.gather(results, _tables(tables) | {stem: {folder.name for folder in runs}})
-    leaderboard.write(everything, results / "leaderboard.csv")
+    everything = rebuild(results, tables, {stem: {folder.name for folder in runs}})
     wanted = [
         (folder.name, path.stem)
         for folder, block in runs.items()
         for path, _ in _cells(folder, specification.n_examples, block)
     ]
     rows = everything[pd.MultiIndex.from_frame(everything[["run_id", "cell"]]).isin(wanted)]
-    blocks = [_block(block) for block in specification.blocks]
-    written = table.render(rows, blocks, tables / stem, specification.caption, specification.paper or None)
+    written = table.render(
+        rows, blocks(specification), tables / stem, specification.caption, specification.paper or None
+    )
     folders = list(runs)
     written += plots.curves(pd.concat([_curve(folder) for folder in folders]), tables / stem)
     trained, uaps = _pictures(runs, specification)
     if trained or uaps:
         written += plots.perturbations(trained, uaps, tables / stem)
     return [results / "leaderboard.csv", *written]
+
+
+def rebuild(results: Path, tables: Path, also: Mapping[str, set[str]] = MappingProxyType({})) -> pd.DataFrame:
+    """The leaderboard anew from all cells; runs are told by the specifications in `tables`, and by `also`."""
+    everything = leaderboard.gather(results, _tables(tables) | dict(also))
+    leaderboard.write(everything, results / "leaderboard.csv")
+    return everything
+
+
+def blocks(specification: spec.Spec) -> list[table.Block]:
+    """The specification as the table has it."""
+    return [_block(block) for block in specification.blocks]
 
 
 def tune(
@@ -217,7 +232,15 @@ def _cells(folder: Path, n_examples: int | None, block: spec.BlockSpec) -> list[
 
 def _block(block: spec.BlockSpec) -> table.Block:
     columns = tuple((attack.name, eps) for attack in block.attacks for eps in attack.eps)
-    return table.Block(block.title, str(block.problem["dataset"]), tuple(block.trainers), columns)
+    dataset, chosen = str(block.problem["dataset"]), block.problem.get("classes")
+    return table.Block(
+        block.title,
+        dataset,
+        tuple(block.trainers),
+        columns,
+        classes=len(chosen or catalogue.find(dataset, catalogue.IMAGES).classes),
+        universal=frozenset(attack.name for attack in block.attacks if attack_named(attack.name).universal),
+    )
 
 
 def _curve(folder: Path) -> pd.DataFrame:

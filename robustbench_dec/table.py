@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from robustbench_dec import audit as audits
 from robustbench_dec import files, shelf
 from robustbench_dec.errors import BadInput
 
@@ -23,13 +24,13 @@ FIRST = ("k_gt", "dec_fedtrack")  # where methods are listed without another ord
 METHODS = shelf.titles(FIRST)
 ATTACKS = {"clean": "Clean", "fgsm": "FGSM", "pgd": "PGD", "uap": "UAP"}
 CLEAN = ("clean", 0.0)
-ONE_STEP = {"pgd": "fgsm"}  # an iterated attack and the one-step attack that it should beat
-TOLERANCE = 0.5  # points by which an iterated attack may miss its one-step form
+MARK = "†"  # an entry that the audit flags
 LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "±": r"$\pm$",
+    MARK: r"$^\dagger$",
     "δ": r"$\delta$",
     "≤": r"$\le$",
     "∞": r"$\infty$",
@@ -51,6 +52,8 @@ class Block:
     methods: tuple[str, ...]  # rows from top to bottom, by file name; the last one is compared with the first
     columns: tuple[tuple[str, float], ...]  # (attack, eps) from left to right
     decimals: int = 1
+    classes: int | None = None
+    universal: frozenset[str] = frozenset()  # those of its attacks that use one perturbation for all images
 
     @property
     def all_columns(self) -> tuple[tuple[str, float], ...]:
@@ -86,14 +89,17 @@ def render(
     """
     cells = _collect(frame, blocks)
     entries = {key: Entry.of(cells[key].values()) for key in cells}
+    marked = _marked(frame, blocks, entries)
     notes = _notes(frame, blocks, cells)
+    if marked:
+        notes.append(f"{MARK} flagged by the audit; see docs/flags.md and reliability_flags in the leaderboard.")
     contents = {
         ".csv": _csv(entries),
-        ".md": _markdown(blocks, entries, caption, notes),
-        ".tex": _latex(blocks, entries, caption, stem.name, notes),
+        ".md": _markdown(blocks, entries, caption, notes, marked),
+        ".tex": _latex(blocks, entries, caption, stem.name, notes, marked),
     }
     if paper is not None:
-        contents["-vs-paper.md"] = _against_paper(blocks, cells, _paper_percent(paper), caption)
+        contents["-vs-paper.md"] = _against_paper(blocks, cells, paper_percent(paper), caption)
     paths = [stem.with_name(stem.name + ending) for ending in contents]
     for path, content in zip(paths, contents.values(), strict=True):
         files.write_text(path, content)
@@ -101,29 +107,46 @@ def render(
 
 
 def audit(blocks: Sequence[Block], percent: Mapping[Key, float]) -> list[str]:
-    """One sentence for each entry that a sound attack does not give.
+    """One sentence for each entry that a sound attack does not give (see audit.py); missing entries are not judged."""
+    return [sentence for _, sentence in _findings(blocks, percent)]
 
-    Accuracy should not rise with eps (clean accuracy is eps = 0), and an iterated attack should leave at most
-    `TOLERANCE` points more than its one-step form. Entries that are missing are not judged.
-    """
+
+def _findings(blocks: Sequence[Block], percent: Mapping[Key, float]) -> list[tuple[Key, str]]:
     findings = []
     for block, method in _rows(blocks):
-        known = {
-            column: percent[block.key(method, column)]
-            for column in block.all_columns
-            if block.key(method, column) in percent
+        clean = percent.get(block.key(method, CLEAN), nan)
+        points = {
+            audits.Point(
+                model=method,
+                attack=attack,
+                eps=eps,
+                accuracy=percent[key] / 100,
+                clean=None if isnan(clean) else clean / 100,
+                universal=attack in block.universal,
+                classes=block.classes,
+            ): key
+            for attack, eps in block.all_columns[1:]
+            if (key := block.key(method, (attack, eps))) in percent
         }
-        for (attack, eps), accuracy in known.items():
-            where = f"{block.title}, {_method(method)}, {_column(attack, eps)}: {accuracy:.2f}"
-            weaker = [c for c in known if c == CLEAN or c[0] == attack]
-            weaker = [c for c in weaker if c[1] < eps]
-            before = max(weaker, key=lambda c: c[1], default=None)
-            if before is not None and accuracy > known[before] + 1e-9:
-                findings.append(f"{where} is above {known[before]:.2f} at {_column(*before)}")
-            one_step = (ONE_STEP.get(attack, ""), eps)
-            if one_step in known and accuracy > known[one_step] + TOLERANCE + 1e-9:
-                findings.append(f"{where} is above {known[one_step]:.2f} at {_column(*one_step)}")
+        for finding in audits.findings(list(points)):
+            point, other = finding.point, finding.other
+            where = f"{block.title}, {_method(method)}, {_column(point.attack, point.eps)}: {100 * point.accuracy:.2f}"
+            than = _column(*CLEAN) if other is None else _column(other.attack, other.eps)
+            limit = 100 * (finding.limit or 0)
+            below = finding.flag == "below_chance"
+            what = f"below {limit:.2f}, one class for all images" if below else f"above {limit:.2f} at {than}"
+            findings.append((points[point], f"{where} is {what}"))
     return findings
+
+
+def _marked(frame: pd.DataFrame, blocks: Sequence[Block], entries: Mapping[Key, Entry]) -> frozenset[Key]:
+    """The entries whose mean is flagged, or the cell of one of whose seeds."""
+    percent = {key: 100 * entry.mean for key, entry in entries.items() if entry.seeds}
+    marked = {key for key, _ in _findings(blocks, percent)}
+    if "reliability_flags" in frame:
+        flagged = frame[frame["reliability_flags"] != ""]
+        marked |= {(row.dataset, row.method, row.attack, round(row.eps, 9)) for row in flagged.itertuples()}
+    return frozenset(marked & entries.keys())
 
 
 def _collect(frame: pd.DataFrame, blocks: Sequence[Block]) -> dict[Key, Seeds]:
@@ -180,12 +203,18 @@ def _notes(frame: pd.DataFrame, blocks: Sequence[Block], cells: Mapping[Key, See
     return notes
 
 
-def _markdown(blocks: Sequence[Block], entries: Mapping[Key, Entry], caption: str, notes: Sequence[str]) -> str:
+def _markdown(
+    blocks: Sequence[Block],
+    entries: Mapping[Key, Entry],
+    caption: str,
+    notes: Sequence[str],
+    marked: frozenset[Key],
+) -> str:
     parts = [_escape_markdown(caption)]
     for block in blocks:
         head = ["Method", *(_escape_markdown(_column(*column)) for column in block.all_columns)]
         body = [
-            [_escape_markdown(_method(method)), *_row(block, entries, method, bold="**{}**", spread=" ± {}")]
+            [_escape_markdown(_method(method)), *_row(block, entries, method, marked, ("**{}**", " ± {}", MARK))]
             for method in block.methods
         ]
         parts += [f"### {_escape_markdown(block.title)}", _grid(head, body)]
@@ -195,7 +224,12 @@ def _markdown(blocks: Sequence[Block], entries: Mapping[Key, Entry], caption: st
 
 
 def _latex(
-    blocks: Sequence[Block], entries: Mapping[Key, Entry], caption: str, label: str, notes: Sequence[str]
+    blocks: Sequence[Block],
+    entries: Mapping[Key, Entry],
+    caption: str,
+    label: str,
+    notes: Sequence[str],
+    marked: frozenset[Key],
 ) -> str:
     width = max(len(block.columns) for block in blocks)
     lines = [
@@ -203,7 +237,7 @@ def _latex(
         r"\providecommand{\resizebox}[3]{{\scriptsize\setlength{\tabcolsep}{2pt}#3}}",
         r"\begin{table*}[t]",
         r"\centering",
-        rf"\caption{{{_escape_latex(caption)}}}",
+        rf"\caption{{{escape_latex(caption)}}}",
         rf"\label{{tab:{label}}}",
         r"\par\smallskip",
         r"\resizebox{\textwidth}{!}{%",
@@ -217,7 +251,7 @@ def _latex(
         if block is not blocks[0]:
             lines.append(r"\midrule")
         if groups != heading:  # said again only where a block has other attacks than the one above it
-            spans = [rf"\multicolumn{{{size}}}{{c}}{{{_escape_latex(_attack(attack))}}}" for attack, size in groups]
+            spans = [rf"\multicolumn{{{size}}}{{c}}{{{escape_latex(_attack(attack))}}}" for attack, size in groups]
             lines.append(_latex_row(["Data set", "Method", "Clean", *spans, *padding]))
             ends = list(itertools.accumulate((size for _, size in groups), initial=3))
             lines.append(" ".join(rf"\cmidrule(lr){{{a + 1}-{b}}}" for a, b in itertools.pairwise(ends)))
@@ -225,11 +259,12 @@ def _latex(
         lines.append(_latex_row(["", "", "", *(rf"$\delta={eps:g}$" for _, eps in block.columns), *padding]))
         lines.append(r"\midrule")
         for method in block.methods:
-            title = _escape_latex(block.title) if method == block.methods[0] else ""
-            values = _row(block, entries, method, bold=r"\textbf{{{}}}", spread=r" {{\scriptsize$\pm$\,{}}}")
-            lines.append(_latex_row([title, _escape_latex(_method(method)), *values, *padding]))
+            title = escape_latex(block.title) if method == block.methods[0] else ""
+            styles = (r"\textbf{{{}}}", r" {{\scriptsize$\pm$\,{}}}", LATEX[MARK])
+            values = _row(block, entries, method, marked, styles)
+            lines.append(_latex_row([title, escape_latex(_method(method)), *values, *padding]))
     lines += [r"\bottomrule", r"\end{tabular}%", "}", r"\par\smallskip"]
-    lines += [rf"{{\footnotesize {_escape_latex(' '.join(notes))}}}", r"\end{table*}"]
+    lines += [rf"{{\footnotesize {escape_latex(' '.join(notes))}}}", r"\end{table*}"]
     return "\n".join(lines) + "\n"
 
 
@@ -296,7 +331,8 @@ def _margin_grid(block: Block, margins: Mapping[tuple[str, float], tuple[Entry, 
     return _grid(["Column", "Margin, paper", "Margin, ours", f"{last} beats {first}, paper", "ours", "Same"], body)
 
 
-def _paper_percent(paper: Mapping[str, Any]) -> dict[Key, float]:
+def paper_percent(paper: Mapping[str, Any]) -> dict[Key, float]:
+    """The paper's numbers by data set, method, attack and eps."""
     percent: dict[Key, float] = {}
     for dataset, methods in paper.items():
         for method, numbers in methods.items():
@@ -313,7 +349,10 @@ def _rows(blocks: Sequence[Block]) -> list[tuple[Block, str]]:
     return [(block, method) for block in blocks for method in block.methods]
 
 
-def _row(block: Block, entries: Mapping[Key, Entry], method: str, bold: str, spread: str) -> list[str]:
+def _row(
+    block: Block, entries: Mapping[Key, Entry], method: str, marked: frozenset[Key], styles: tuple[str, str, str]
+) -> list[str]:
+    bold, spread, mark = styles
     texts = []
     for column in block.all_columns:
         means = [entries[block.key(rival, column)].mean for rival in block.methods]
@@ -324,7 +363,7 @@ def _row(block: Block, entries: Mapping[Key, Entry], method: str, bold: str, spr
         text = _percent(Entry(100 * entry.mean, nan, entry.seeds), block.decimals)
         text = bold.format(text) if best else text
         deviation = spread.format(f"{100 * entry.std:.{block.decimals}f}") if entry.seeds > 1 else ""
-        texts.append(text + deviation)
+        texts.append(text + deviation + (mark if block.key(method, column) in marked else ""))
     return texts
 
 
@@ -344,7 +383,7 @@ def _signed(points: float) -> str:
 
 
 def _audit_markdown(title: str, findings: Sequence[str]) -> str:
-    rule = f"{title} (accuracy does not rise with δ; PGD leaves at most {TOLERANCE:g} points more than FGSM)"
+    rule = f"{title} (accuracy does not rise with δ; PGD leaves at most {audits.TOLERANCE:g} points more than FGSM)"
     if not findings:
         return f"{rule}: nothing found."
     return f"{rule}: {len(findings)} found.\n\n" + "\n".join(f"- {_escape_markdown(finding)}" for finding in findings)
@@ -376,5 +415,5 @@ def _escape_markdown(text: str) -> str:
     return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", text)
 
 
-def _escape_latex(text: str) -> str:
+def escape_latex(text: str) -> str:
     return "".join(LATEX.get(character, character) for character in text)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from robustbench_dec import files
-from robustbench_dec.table import _escape_latex, _escape_markdown, _grid, _latex_row
+from robustbench_dec.table import _escape_markdown, _grid, _latex_row, escape_latex
 from robustbench_dec.table1 import MEASURED, MethodSpec, Place, Spec
 
 WORTH = 1.5
@@ -139,24 +139,24 @@ def _latex(specification: Spec, cells: pd.DataFrame, label: str) -> str:
     names = {}
     for method in specification.methods:
         mark = rf"\textsuperscript{{{letters[method.name]}}}" if method.name in letters else ""
-        names[method.name] = _escape_latex(method.title) + ("" if method.in_paper else r"\textsuperscript{\dag}") + mark
+        names[method.name] = escape_latex(method.title) + ("" if method.in_paper else r"\textsuperscript{\dag}") + mark
     claims = [
         _latex_row(
             [
                 names[method.name],
                 *(rf"$O\left({text}\right)$" if text else "--" for text in (method.sfo, method.communication)),
-                *(_escape_latex(text) for text in _claims(specification, method, cells)),
+                *(escape_latex(text) for text in _claims(specification, method, cells)),
             ]
         )
         for method in specification.methods
     ]
-    notes = _escape_latex(" ".join(_notes(specification))).replace("†", r"\dag{}")
+    notes = escape_latex(" ".join(_notes(specification))).replace("†", r"\dag{}")
     lines = [
         "% Needs booktabs; where graphicx is loaded too, the tables are scaled to the width of the text.",
         r"\providecommand{\resizebox}[3]{{\scriptsize\setlength{\tabcolsep}{2pt}#3}}",
         r"\begin{table*}[t]",
         r"\centering",
-        rf"\caption{{{_escape_latex(specification.caption)}}}",
+        rf"\caption{{{escape_latex(specification.caption)}}}",
         rf"\label{{tab:{label}}}",
         r"\par\smallskip",
         r"\resizebox{\textwidth}{!}{%",
@@ -168,7 +168,7 @@ def _latex(specification: Spec, cells: pd.DataFrame, label: str) -> str:
         *_end_of_tabular(),
         rf"{{\footnotesize {notes}",
         *(
-            rf"\textsuperscript{{{letters[method.name]}}}\,{_escape_latex(method.note)}"
+            rf"\textsuperscript{{{letters[method.name]}}}\,{escape_latex(method.note)}"
             for method in specification.methods
             if method.note
         ),
@@ -190,7 +190,7 @@ def _latex(specification: Spec, cells: pd.DataFrame, label: str) -> str:
             " ".join(rules),
             _latex_row(["Method", "Variant", r"$\eta_x, \eta_y$", *["SFO", "rounds", "exchanges"] * len(groups)]),
             r"\midrule",
-            *(_latex_row(map(_escape_latex, line)) for line in _lines(specification, cells, heterogeneity)),
+            *(_latex_row(map(escape_latex, line)) for line in _lines(specification, cells, heterogeneity)),
             *_end_of_tabular(),
             r"\end{table*}",
         ]

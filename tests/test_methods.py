@@ -564,48 +564,7 @@ def test_local_steps_node_by_node_must_be_as_many_as_nodes() -> None:
 
 # --- the promises, tried on a user's own trainer ----------------------------------------------------------------------
 
-MINE = '''
-"""Mine: stochastic gradient tracking.
-
-    X <- W (X - eta_x Vx),   Y <- P(W (Y + eta_y Vy)),   V <- W V + G+ - G
-"""
-
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
-
-from torch import Tensor
-
-from robustbench_dec.trainer import Trainer
-
-
-class State(NamedTuple):
-    X: Tensor
-    Y: Tensor
-    Vx: Tensor
-    Vy: Tensor
-    Gx: Tensor
-    Gy: Tensor
-
-
-@dataclass(frozen=True)
-class Mine(Trainer):
-    title: ClassVar[str] = "Mine"
-    eta_x: float = 0.1
-    eta_y: float = 0.2
-    batch: int = 32
-
-    def init(self, oracle, net):
-        X, Y = oracle.start()
-        Gx, Gy = oracle.grad(X, Y, oracle.draw(self.batch))
-        return State(X, Y, Gx, Gy, Gx, Gy)
-
-    def step(self, state, oracle, net):
-        X, Y, Vx, Vy, Gx_prev, Gy_prev = state
-        X, Y, Vx, Vy = net.mix(X - self.eta_x * Vx, Y + self.eta_y * Vy, Vx, Vy)
-        Y = oracle.project(Y)
-        Gx, Gy = oracle.grad(X, Y, oracle.draw(self.batch))
-        return State(X, Y, Vx + Gx - Gx_prev, Vy + Gy - Gy_prev, Gx, Gy)
-'''
+MINE = (Path(__file__).parents[1] / "examples" / "mine.py").read_text()
 
 
 def checked(tmp_path: Path, text: str, *options: str) -> Any:

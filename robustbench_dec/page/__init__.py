@@ -1,0 +1,55 @@
+"""Page: the leaderboard as one self-contained HTML file, tables/index.html. Nothing is asked of the network to view it.
+
+What results say is embedded as JSON and put on the page as text nodes only; the content security policy names the
+page's own style and script by their hashes, so that markup from a user's name could not run even if it got through.
+"""
+
+import base64
+import hashlib
+import importlib.resources
+import json
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from robustbench_dec import files, view
+from robustbench_dec.page import content
+
+SCRIPTS = ("dom.js", "charts.js", "details.js", "script.js")
+
+
+def write(results: Path, path: Path) -> Path:
+    """The page of results/leaderboard.csv and the runs beside it."""
+    files.write_text(path, render(results))
+    return path
+
+
+def render(results: Path) -> str:
+    """The page as text. The same results give the same page."""
+    frame = view.read(results)
+    data = content.gather(frame, results)
+    style, script = _part("style.css"), "".join(_part(name) for name in SCRIPTS)
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    environment.filters["percent"] = lambda fraction: f"{100 * fraction:.1f}"
+    return environment.from_string(_part("template.html")).render(
+        data=data,
+        style=style,
+        script=script,
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        json=embedded(data),
+    )
+
+
+def embedded(data: Any) -> str:
+    """JSON for a <script type="application/json">: a "<" in a string can neither end that element nor open another."""
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _part(name: str) -> str:
+    return (importlib.resources.files(__package__) / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

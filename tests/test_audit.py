@@ -1,0 +1,119 @@
+"""Which numbers the audit flags, and which it leaves in peace; on cells, in tables, and on the paper's own."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import Made
+from typer.testing import CliRunner
+
+from robustbench_dec import audit, cli, files, leaderboard, spec, suite, table
+from robustbench_dec.audit import Point
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def point(attack: str, eps: float, accuracy: float, **more: Any) -> Point:
+    return Point(**{"model": "m", "attack": attack, "eps": eps, "accuracy": accuracy, "n_examples": 1000} | more)
+
+
+def found(*points: Point) -> list[tuple[str, float, str]]:
+    return [(finding.point.attack, finding.point.eps, finding.flag) for finding in audit.findings(points)]
+
+
+@pytest.mark.parametrize(
+    "points, flags",
+    [
+        ([point("fgsm", 0.1, 0.8), point("fgsm", 0.2, 0.801)], [("fgsm", 0.2, "rises")]),
+        ([point("fgsm", 0.1, 0.8), point("fgsm", 0.2, 0.8)], []),
+        ([point("fgsm", 0.1, 0.8), point("other", 0.2, 0.9)], []),
+        ([point("fgsm", 0.1, 0.95, clean=0.9)], [("fgsm", 0.1, "rises")]),
+        ([point("fgsm", 0.1, 0.8), point("fgsm", 0.2, 0.9, model="another")], []),
+        ([point("pgd", 0.1, 0.806), point("fgsm", 0.1, 0.8)], [("pgd", 0.1, "weaker_than_one_step")]),
+        ([point("pgd", 0.1, 0.805), point("fgsm", 0.1, 0.8)], []),
+        ([point("mine", 0.1, 0.9, steps=10), point("fgsm", 0.1, 0.8)], [("mine", 0.1, "weaker_than_one_step")]),
+        ([point("mine", 0.1, 0.9, steps=1), point("fgsm", 0.1, 0.8)], []),
+        ([point("uap", 0.1, 0.9, steps=500, universal=True), point("fgsm", 0.1, 0.8)], []),
+        ([point("mine", 0.1, 0.9, steps=10, norm="L2"), point("fgsm", 0.1, 0.8)], []),
+        (
+            [point("uap", 0.1, 0.7, steps=5, universal=True), point("uap", 0.1, 0.8, steps=50, universal=True)],
+            [("uap", 0.1, "weaker_with_more_steps")],
+        ),
+        ([point("x", 0.1, 0.7, steps=5, settings="a"), point("x", 0.1, 0.8, steps=50, settings="b")], []),
+        ([point("fgsm", 0.1, 0.8, zeros=0.3)], [("fgsm", 0.1, "zero_gradients")]),
+        ([point("fgsm", 0.1, 0.8, zeros=0.1)], []),
+        ([point("fgsm", 0.1, 0.8, flags=("budget", "box"))], [("fgsm", 0.1, "budget"), ("fgsm", 0.1, "box")]),
+        ([point("uap", 0.1, 0.44, universal=True, classes=2, rarest=0.5)], [("uap", 0.1, "below_chance")]),
+        ([point("uap", 0.1, 0.47, universal=True, classes=2, rarest=0.5)], []),
+        ([point("uap", 0.1, 0.47, universal=True, classes=2)], []),
+        ([point("uap", 0.1, 0.05, universal=True, classes=10)], [("uap", 0.1, "below_chance")]),
+        ([point("pgd", 0.1, 0.0, classes=2, rarest=0.5)], []),
+    ],
+)
+def test_what_is_flagged(points: list[Point], flags: list[tuple[str, float, str]]) -> None:
+    assert found(*points) == flags
+    assert found(*reversed(points)) == list(reversed(flags)) or len(flags) > 1
+
+
+def test_attacks_on_different_numbers_of_images_are_compared_on_those_of_both() -> None:
+    """The short one is right on all of its 10 images, the long one on the same 10 and on few others."""
+    few, many = torch.ones(10, dtype=torch.bool), torch.arange(100) < 10
+    weak = point("pgd", 0.1, 1.0, n_examples=10, right=few)
+    fgsm = point("fgsm", 0.1, 0.1, n_examples=100, right=many)
+    assert found(weak, fgsm) == []
+    assert found(weak, replace(fgsm, right=~many)) == [("pgd", 0.1, "weaker_than_one_step")]
+    assert found(replace(weak, right=None), replace(fgsm, right=None)) == []  # nothing to pair
+
+
+def test_findings_stand_in_the_leaderboard_and_as_marks_in_the_table(made: Made) -> None:
+    path = next((made.folders[0] / "attacks").glob("fgsm-0.1-*.json"))
+    cell = files.read_json(path)
+    n = cell["n_examples"]
+    all_right = {"robust_acc": 1.0, "n_correct": n, "bits": "////////", "clean_acc": 1.0}
+    files.write_json(path, cell | all_right | {"zero_gradients": 0.5, "flags": ["box"]})
+    for other in (made.folders[0] / "attacks").glob("*.json"):
+        files.write_json(other, files.read_json(other) | {"clean_acc": 1.0})
+    suite.report(made.specification, "tiny", made.results, made.file.parent)
+    rows = leaderboard.read(made.results / "leaderboard.csv")
+    this = (rows["cell"] == path.stem) & (rows["run_id"] == made.folders[0].name)
+    assert rows[this]["reliability_flags"].item() == "box;rises;zero_gradients"
+    assert (rows[~this]["reliability_flags"] == "").all()
+    text = (made.file.parent / "tiny.md").read_text()
+    (line,) = [line for line in text.splitlines() if line.startswith("| K-GT")]
+    assert line.count("†") == 1 and "**100.0**†" in line
+    assert "† flagged by the audit; see docs/flags.md" in text
+    latex = (made.file.parent / "tiny.tex").read_text()
+    assert r"\textbf{100.0}$^\dagger$" in latex
+
+
+def test_every_flag_is_explained() -> None:
+    text = (ROOT / "docs" / "flags.md").read_text(encoding="utf-8")
+    assert all(f"| `{flag}` |" in text for flag in audit.FLAGS)
+
+
+def test_the_papers_own_table_is_flagged_where_pgd_is_weaker_than_fgsm() -> None:
+    wanted = spec.read(ROOT / "tables" / "table2.toml")
+    findings = table.audit(suite.blocks(wanted), table.paper_percent(wanted.paper))
+    assert [line.split(":")[0] for line in findings] == [
+        "MNIST, K-GT, PGD δ=0.05",
+        "MNIST, K-GT, PGD δ=0.1",
+        "MNIST, Dec-FedTrack, PGD δ=0.05",
+        "MNIST, Dec-FedTrack, PGD δ=0.1",
+        "CIFAR-10, K-GT, PGD δ=0.01",
+        "CIFAR-10, Dec-FedTrack, PGD δ=0.01",
+    ]
+    assert all("FGSM" in line for line in findings)
+
+
+def test_the_command_prints_findings_of_cells_and_of_the_paper(made: Made) -> None:
+    path = next((made.folders[0] / "attacks").glob("uap-*.json"))
+    files.write_json(
+        path, files.read_json(path) | {"robust_acc": 0.0, "rarest_class": 0.1, "n_examples": 4000, "bits": ""}
+    )
+    arguments = ["audit", str(ROOT / "tables" / "table2.toml"), "--results", str(made.results)]
+    output = CliRunner().invoke(cli.app, arguments).output
+    assert "6 cells in" in output and "1 findings" in output
+    assert "below_chance: " in output and "uap at eps 0.2: 0.00 is below 8.58" in output
+    assert "the paper's numbers in" in output and "6 findings" in output

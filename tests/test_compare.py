@@ -1,0 +1,359 @@
+"""A new attack beside the stored ones: what is counted, what is cached, and what is said about bad attacks."""
+
+import csv
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from conftest import Made
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+from attacks.pgd import PGD
+from attacks.strong import Strong
+from robustbench_dec import cli, compare, files, foreign, leaderboard, run, shelf, suite, zoo
+from robustbench_dec.attack import Attack, Failed, evaluate
+from robustbench_dec.compare import Newcomer
+from robustbench_dec.errors import BadInput
+from robustbench_dec.statistics import holm, mcnemar
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLE = ROOT / "examples" / "momentum.py"
+
+TORCHATTACKS_STYLE = """
+import torch
+
+
+class Theirs:
+    def __init__(self, model, eps=8 / 255, alpha=2 / 255, steps=4, loud: bool = False):
+        self.model, self.eps, self.alpha, self.steps = model, eps, alpha, steps
+
+    def forward(self, images, labels):
+        a = images.clone()
+        for _ in range(self.steps):
+            a.requires_grad_()
+            g, = torch.autograd.grad(torch.nn.functional.cross_entropy(self.model(a), labels), a)
+            a = (images + (a.detach() + self.alpha * g.sign() - images).clamp(-self.eps, self.eps)).clamp(0, 1)
+        return a
+"""
+
+OURS = """
+from dataclasses import dataclass
+import torch
+from robustbench_dec.attack import Attack
+
+
+@dataclass(frozen=True)
+class Mine(Attack):
+    def perturb(self, model, images, labels):
+        {body}
+"""
+
+
+@pytest.fixture
+def entry(made: Made) -> zoo.Entry:
+    return zoo.add(made.folders[1], "digits/dec_fedtrack", made.results / "zoo")
+
+
+def file_with(path: Path, body: str) -> str:
+    path.write_text(OURS.format(body=body))
+    return f"{path}:Mine"
+
+
+def compared(made: Made, entry: zoo.Entry, name: str, **options: Any) -> list[compare.Row]:
+    settings = options.pop("settings", {})
+    options = {"n_examples": 40, "progress": False} | options
+    return compare.compare(Newcomer(name, settings), [entry], made.results, **options)
+
+
+def command(made: Made, *arguments: str) -> str:
+    """The command's output; its refusal is raised as BadInput."""
+    common = ["--results", str(made.results), "--tables", str(made.file.parent), "--n-examples", "40"]
+    done = CliRunner().invoke(cli.app, ["compare", *common, *arguments])
+    if done.exception is not None:
+        raise done.exception
+    return done.output
+
+
+def must_not(*_: Any, **__: Any) -> Any:
+    raise AssertionError("must not be done again")
+
+
+# From a file to the leaderboard
+
+
+def test_the_example_is_compared_in_one_command_and_is_in_the_leaderboard(
+    made: Made, entry: zoo.Entry, tmp_path: Path
+) -> None:
+    suite.report(made.specification, "tiny", made.results, made.file.parent)
+    before = list(csv.DictReader((made.results / "leaderboard.csv").open()))
+    shutil.copy(EXAMPLE, tmp_path / "my_momentum.py")  # outside the repository
+    output = command(made, "--attack", f"{tmp_path}/my_momentum.py:Momentum", "--set", "steps=5")
+    assert "digits/dec_fedtrack: first 40 test images" in output
+    assert "my_momentum.py:Momentum" in output and "fgsm" in output and "McNemar" in output
+    assert str(tmp_path) not in output.split("leaderboard.csv")[0].rpartition("\n")[0]  # no folders in the table
+    after = list(csv.DictReader((made.results / "leaderboard.csv").open()))
+    new = [row for row in after if row["submitted"] == "user"]
+    assert [row["attack"] for row in new] == ["my_momentum.py:Momentum"] * 2 and len(after) == len(before) + 2
+    assert [row for row in after if row["submitted"] == ""] == before
+    assert {float(row["eps"]) for row in new} == {0.05, 0.1} and {row["steps"] for row in new} == {"5"}
+    # The table of the same runs is not changed by it.
+    suite.report(made.specification, "again", made.results, made.file.parent)
+    assert "Momentum" not in (made.file.parent / "again.md").read_text()
+
+
+def test_the_example_has_about_thirty_lines() -> None:
+    lines = EXAMPLE.read_text().splitlines()
+    assert len(lines) <= 40
+
+
+def test_nothing_is_attacked_twice_and_an_edited_file_is_another_attack(
+    made: Made, entry: zoo.Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = file_with(tmp_path / "mine.py", "return (images + self.eps).clamp(0, 1)")
+    first = compared(made, entry, name)
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "evaluate", must_not)
+        again = compared(made, entry, name)
+        fewer = compared(made, entry, name, n_examples=15)  # the first of the same images
+    assert [row.mine.accuracy for row in again] == [row.mine.accuracy for row in first]
+    assert all(row.mine.right.equal(full.mine.right[:15]) for row, full in zip(fewer, first, strict=True))
+    file_with(tmp_path / "mine.py", "return (images - self.eps).clamp(0, 1)")
+    with monkeypatch.context() as patch, pytest.raises(AssertionError, match="must not"):
+        patch.setattr(run, "evaluate", must_not)
+        compared(made, entry, name)
+    compared(made, entry, name)
+    labels = {c["attack"] for _, _, c in leaderboard.cells(made.results) if c.get("submitted") == "user"}
+    assert labels == {"mine.py:Mine"}
+
+
+def test_stored_cells_are_read_and_missing_ones_of_known_attacks_are_made(
+    made: Made, entry: zoo.Entry, tmp_path: Path
+) -> None:
+    name = file_with(tmp_path / "mine.py", "return (images + self.eps).clamp(0, 1)")
+    (stored,) = [c for _, _, c in leaderboard.cells(made.results) if c["eps"] == 0.1 and c["method"] == "dec_fedtrack"]
+    at_stored, at_new = compared(made, entry, name, eps=[0.1, 0.07])
+    assert [rival.attack for rival in at_stored.rivals] == ["fgsm"]
+    assert at_stored.rivals[0].accuracy == stored["robust_acc"]
+    assert [rival.attack for rival in at_new.rivals] == ["fgsm"]  # made here
+    references = [c for _, _, c in leaderboard.cells(made.results) if c.get("submitted") == "reference"]
+    assert [(c["attack"], c["eps"]) for c in references] == [("fgsm", 0.07)]
+
+
+def test_a_network_alone_is_attacked_with_the_known_attacks(made: Made, entry: zoo.Entry, tmp_path: Path) -> None:
+    """As from an installed wheel: the zoo and its card, no stored cells."""
+    results = tmp_path / "empty"
+    (row,) = compare.compare(
+        Newcomer(str(EXAMPLE), {"steps": "2"}), [entry], results, eps=[0.1], n_examples=20, progress=False
+    )
+    assert sorted(rival.attack for rival in row.rivals) == ["fgsm", "pgd"]
+    assert len(leaderboard.gather(results)) == 3
+    with pytest.raises(BadInput, match="no stored universal attacks in Linf .* give --eps"):
+        compare.compare(Newcomer("uap", {}), [entry], results, progress=False)
+
+
+def test_gains_misses_and_tests_are_those_of_the_images(made: Made, entry: zoo.Entry) -> None:
+    rows = compared(made, entry, "pgd", settings={"steps": "5"}, eps=[0.05, 0.1])
+    for row in rows:
+        (fgsm,) = row.rivals
+        broke, missed = (int(x.sum()) for x in (~row.mine.right & fgsm.right, row.mine.right & ~fgsm.right))
+        assert (row.gained, row.missed, row.best) == (broke, missed, fgsm)
+        assert row.p_value == mcnemar(broke, missed)
+    values = [row.p_value for row in rows if row.p_value is not None]
+    assert [row.p_holm for row in rows] == holm(values)
+
+
+def test_mcnemar_and_holm_are_those_of_the_textbook() -> None:
+    assert mcnemar(0, 0) == 1.0
+    assert mcnemar(10, 0) == pytest.approx(2 / 2**10)
+    assert mcnemar(3, 7) == mcnemar(7, 3) == pytest.approx(2 * sum(math.comb(10, k) for k in range(4)) / 2**10)
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.6, 0.9]) == [1.0, 1.0] and holm([]) == []
+
+
+# Attacks from anywhere
+
+
+def test_a_class_in_the_manner_of_torchattacks_runs_with_a_step_that_grows_with_the_radius(
+    made: Made, entry: zoo.Entry, tmp_path: Path
+) -> None:
+    path = tmp_path / "theirs.py"
+    path.write_text(TORCHATTACKS_STYLE)
+    cls = foreign.attack_named(f"{path}:Theirs")
+    attack = shelf.make(cls, {"eps": "0.2", "loud": "true"})
+    assert attack.settings() == {"eps": 0.2, "alpha": 0.05, "steps": 4, "loud": True}
+    (row,) = compared(made, entry, str(path), eps=[0.2], settings={"steps": "6"})
+    assert row.mine.accuracy < row.clean and row.mine.flags == ()
+    assert row.mine.forwards == pytest.approx(6 * row.clean)
+
+
+def test_a_saved_perturbation_and_a_trainers_y_are_attacks(made: Made, entry: zoo.Entry, tmp_path: Path) -> None:
+    y = made.folders[1] / "perturbation.safetensors"
+    for source in (y, entry.checkpoint):  # the run's file, and the zoo's, which holds the same y
+        (row,) = compared(made, entry, str(source))
+        assert row.eps == 0.2 and [rival.attack for rival in row.rivals] == ["uap"]
+        assert row.mine.flags == ()
+    (scaled,) = compared(made, entry, str(y), settings={"scale": "true"}, eps=[0.5])
+    assert scaled.mine.accuracy <= row.mine.accuracy
+    (clipped,) = compared(made, entry, str(y), eps=[0.01])
+    assert clipped.mine.flags == ("budget",)
+    safetensors.torch.save_file({"y": torch.zeros(3, 4, 4)}, tmp_path / "other.safetensors")
+    with pytest.raises(BadInput, match=r"shape \(1, 8, 8\), this one has \(3, 4, 4\)"):
+        compared(made, entry, str(tmp_path / "other.safetensors"), eps=[0.1])
+
+
+def test_an_attack_in_another_norm_needs_radii_and_has_no_rivals_among_linf(made: Made, entry: zoo.Entry) -> None:
+    with pytest.raises(BadInput, match="no stored per-image attacks in L2"):
+        compared(made, entry, "torchattacks:PGDL2")
+    (row,) = compared(made, entry, "torchattacks:PGDL2", eps=[1.0], settings={"steps": "3"})
+    assert row.rivals == () and row.p_value is None
+    assert "no stored attack has this radius in its norm" in compare.text([row])
+    (again,) = [c for _, _, c in leaderboard.cells(made.results) if c.get("submitted") == "user"]
+    assert again["norm"] == "L2" and again["attack"] == "torchattacks:PGDL2"
+
+
+@pytest.mark.parametrize("classes", [10, 2, 3])
+@pytest.mark.parametrize("eps", [0.03, 0.1])
+def test_strong_is_never_weaker_than_pgd(classes: int, eps: float, model: nn.Module, images: Tensor) -> None:
+    class Fewer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = model
+
+        def forward(self, images: Tensor) -> Tensor:
+            logits: Tensor = self.inner(images)
+            return logits[:, :classes]
+
+    fewer = Fewer()
+    labels = fewer(images).argmax(1)
+    pgd = evaluate(PGD(eps), fewer, images, labels, seed=3)
+    strong = evaluate(Strong(eps, steps=5, queries=20), fewer, images, labels, seed=3)
+    assert not (strong.robust & ~pgd.robust).any()
+    assert strong.flags == ()
+
+
+# Bad attacks
+
+
+@pytest.mark.parametrize(
+    "body, flags",
+    [
+        ("return images + float('nan')", ("nan",)),
+        ("return images + 3", ("box", "budget")),
+        ("return images - self.eps", ("box",)),
+    ],
+)
+def test_what_leaves_the_rules_is_told_in_the_table_and_in_the_csv(
+    body: str, flags: tuple[str, ...], made: Made, entry: zoo.Entry, tmp_path: Path
+) -> None:
+    output = command(made, "--attack", file_with(tmp_path / "mine.py", body), "--eps", "0.1")
+    assert f"flags: {', '.join(flags)}" in output
+    assert all(f"flag {flag}: " in output for flag in flags)
+    rows = leaderboard.read(made.results / "leaderboard.csv")
+    (told,) = rows[rows["submitted"] == "user"]["reliability_flags"]
+    assert set(flags) <= set(told.split(";"))
+
+
+FAILS_ONCE = """
+        from pathlib import Path
+        calls = Path(r"{folder}") / "calls"
+        seen = calls.read_text().split() if calls.exists() else []
+        key = str(round(float(images.double().sum()), 6))
+        calls.write_text(" ".join([*seen, key]))
+        if len(seen) == 6:
+            raise RuntimeError("boom")
+        return (images + self.eps).clamp(0, 1)
+"""
+
+
+def test_a_failure_on_batch_7_of_10_keeps_the_others_and_the_rerun_starts_there(
+    made: Made, entry: zoo.Entry, tmp_path: Path
+) -> None:
+    name = file_with(tmp_path / "mine.py", FAILS_ONCE.format(folder=tmp_path).strip())
+    calls = tmp_path / "calls"
+    words = (
+        r"Mine failed on batch 7 of 10: it raised RuntimeError: boom; the results of 9 batches are kept, and the same"
+    )
+    with pytest.raises(Failed, match=words):
+        compared(made, entry, name, eps=[0.1], batch_size=4)
+    assert len(calls.read_text().split()) == 10
+    assert all(row["submitted"] != "user" for row in leaderboard.gather(made.results).to_dict("records"))
+    (row,) = compared(made, entry, name, eps=[0.1], batch_size=4)
+    done = calls.read_text().split()
+    assert len(done) == 11 and done[10] == done[6]  # only batch 7, again
+    file_with(tmp_path / "mine.py", "return (images + self.eps).clamp(0, 1)")
+    (whole,) = compared(made, entry, name, eps=[0.1], batch_size=4)
+    assert row.mine.right.equal(whole.mine.right)
+    assert not list((made.folders[1] / "attacks").glob(".*"))
+
+
+@pytest.mark.parametrize(
+    "spoil, words",
+    [
+        (
+            lambda tmp: file_with(tmp / "m.py", "return images[:1]"),
+            r"batch 1 of 1.*return images of shape .*\(1, 1, 8, 8\)",
+        ),
+        (lambda tmp: file_with(tmp / "m.py", "return None"), "returned NoneType"),
+        (
+            lambda tmp: file_with(tmp / "m.py", "pass").replace(":Mine", ":Other"),
+            "no class Other .* nor one like torchattacks'",
+        ),
+        (lambda tmp: str(tmp / "absent.py") + ":Mine", "no file .*absent.py"),
+        (lambda tmp: str(tmp / "absent.safetensors"), "no file .*absent.safetensors"),
+        (lambda tmp: "nope", "no attack 'nope'; there are: fgsm"),
+        (lambda tmp: "torchattacks:NOPE", "torchattacks has no attack 'NOPE'"),
+    ],
+)
+def test_an_attack_that_is_none_is_refused_with_a_sentence(
+    spoil: Callable[[Path], str], words: str, made: Made, entry: zoo.Entry, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match=words):
+        command(made, "--attack", spoil(tmp_path), "--eps", "0.1")
+
+
+def test_a_file_with_no_attack_in_it_is_refused(made: Made, entry: zoo.Entry, tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text("class Model:\n    def __init__(self, model):\n        pass\n")
+    with pytest.raises(
+        BadInput, match="has no class that is a subclass of robustbench_dec.attack.Attack, nor one like"
+    ):
+        command(made, "--attack", str(tmp_path / "m.py"))
+    torch.save({"y": torch.zeros(1, 8, 8)}, tmp_path / "y.safetensors")
+    with pytest.raises(BadInput, match="not a whole safetensors file .* pickles are not read"):
+        command(made, "--attack", str(tmp_path / "y.safetensors"))
+
+
+def test_models_that_cannot_be_compared_are_refused(made: Made, entry: zoo.Entry, tmp_path: Path) -> None:
+    torch.save({}, tmp_path / "model.pt")
+    for model, words in (
+        (str(tmp_path / "model.pt"), "pickles .* are never read"),
+        ("cifar10/*", "no model of the zoo matches 'cifar10/\\*'; there are: digits/dec_fedtrack"),
+        (str(tmp_path / "absent.safetensors"), "no checkpoint"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            command(made, "--attack", "pgd", "--model", model)
+    data = bytearray(entry.checkpoint.read_bytes())
+    data[-1] ^= 1
+    entry.checkpoint.write_bytes(data)
+    with pytest.raises(BadInput, match="has not the sha256"):
+        command(made, "--attack", "pgd")
+    record = made.folders[1] / "run.json"
+    files.write_json(record, files.read_json(record) | {"checkpoint_sha256": "0"})
+    with pytest.raises(BadInput, match="about another checkpoint"):
+        command(made, "--attack", "pgd")
+
+
+def test_a_run_folder_is_compared_like_a_model_of_the_zoo(made: Made, entry: zoo.Entry) -> None:
+    from_zoo = compared(made, entry, "pgd", settings={"steps": "4"}, eps=[0.1])
+    from_run = compared(made, zoo.from_path(made.folders[1]), "pgd", settings={"steps": "4"}, eps=[0.1])
+    assert from_run[0].mine.right.equal(from_zoo[0].mine.right)
+    assert len(list((made.folders[1] / "attacks").glob("pgd-*.json"))) == 1
+
+
+def test_an_abstract_attack_is_no_attack() -> None:
+    assert foreign.adapt(Attack) is None

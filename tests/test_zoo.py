@@ -1,0 +1,202 @@
+"""The zoo: entries from runs, loaded by name and checked; and benchmark() for anybody's network."""
+
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from conftest import Made
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+import robustbench_dec
+from robustbench_dec import cli, files, run, zoo
+from robustbench_dec.attack import predictions
+from robustbench_dec.errors import BadInput
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def entry(made: Made) -> zoo.Entry:
+    return zoo.add(made.folders[1], "digits/dec_fedtrack", made.results / "zoo")
+
+
+@pytest.fixture
+def at_home(entry: zoo.Entry, monkeypatch: pytest.MonkeyPatch) -> zoo.Entry:
+    """The tiny zoo as if it were the shipped one."""
+    monkeypatch.setattr(zoo, "home", lambda: entry.checkpoint.parents[1])
+    return entry
+
+
+@pytest.mark.parametrize("name", zoo.list_models())
+def test_a_shipped_model_is_whole_small_and_known_to_the_leaderboard(name: str) -> None:
+    (entry,) = zoo.entries(name)
+    model = robustbench_dec.load_model(name)
+    assert entry.checkpoint.stat().st_size < 500_000
+    card = entry.record["architecture_card"]
+    assert model(torch.zeros(2, *card["shape"])).shape == (2, card["classes"])
+    record = ROOT / "results" / "runs" / entry.record["id"] / "run.json"
+    if record.is_file():  # stored cells are found by these two
+        assert files.read_json(record)["checkpoint_sha256"] == entry.record["checkpoint_sha256"]
+
+
+def test_an_entry_is_the_average_network_with_its_card(entry: zoo.Entry, made: Made, images: Tensor) -> None:
+    folder = made.folders[1]
+    assert entry.model()(images).equal(run.mean_model(folder)(images))  # the same bits, so stored cells are its cells
+    tensors = safetensors.torch.load_file(entry.checkpoint)
+    assert tensors["X"].shape[0] == 1
+    assert tensors["y"].equal(safetensors.torch.load_file(folder / "perturbation.safetensors")["y"])
+    card = files.read_json(entry.checkpoint.with_suffix(".json"))
+    record = files.read_json(folder / "run.json")
+    assert entry.record == record
+    assert card["name"] == "digits/dec_fedtrack" and card["run_id"] == record["id"] == folder.name
+    assert card["sha256"] == files.sha256(entry.checkpoint)
+    assert {"architecture", "settings", "ledger", "clean", "classes", "data_digest"} <= card.keys()
+
+
+def test_a_method_without_y_has_none(made: Made) -> None:
+    entry = zoo.add(made.folders[0], "digits/k_gt", made.results / "zoo")
+    assert set(safetensors.torch.load_file(entry.checkpoint)) == {"X"}
+
+
+def test_models_are_listed_and_loaded_by_name_or_path(at_home: zoo.Entry, made: Made, images: Tensor) -> None:
+    assert robustbench_dec.list_models() == ["digits/dec_fedtrack"]
+    assert robustbench_dec.list_models("mnist/*") == []
+    expected = at_home.model()(images)
+    for name in ("digits/dec_fedtrack", str(at_home.checkpoint), str(made.folders[1])):
+        model = robustbench_dec.load_model(name)
+        assert model(images).equal(expected) and not model.training
+        assert model.card["dataset"] == "digits"  # type: ignore[index,union-attr]
+
+
+def test_the_command_adds_and_lists(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ["zoo", "add", str(made.folders[0]), "digits/k_gt", "--results", str(made.results)]
+    assert "k_gt.safetensors" in CliRunner().invoke(cli.app, arguments).output
+    monkeypatch.setattr(zoo, "home", lambda: made.results / "zoo")
+    assert "digits/k_gt: cnn1" in CliRunner().invoke(cli.app, ["zoo", "list"]).output
+
+
+def test_a_tampered_entry_is_refused(at_home: zoo.Entry) -> None:
+    data = bytearray(at_home.checkpoint.read_bytes())
+    data[-1] ^= 1
+    at_home.checkpoint.write_bytes(data)
+    with pytest.raises(BadInput, match=r"has not the sha256 that its card tells"):
+        robustbench_dec.load_model("digits/dec_fedtrack")
+
+
+@pytest.mark.parametrize("ending", [".pt", ".pth", ".pkl"])
+def test_a_pickle_is_refused_by_its_name(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"model{ending}"
+    torch.save({"weights": torch.zeros(3)}, path)
+    with pytest.raises(BadInput, match="pickles .* are never read"):
+        robustbench_dec.load_model(str(path))
+
+
+def test_a_pickle_in_disguise_is_refused_too(entry: zoo.Entry) -> None:
+    torch.save({"weights": torch.zeros(3)}, entry.checkpoint)
+    with pytest.raises(BadInput, match="sha256"):
+        zoo.from_path(entry.checkpoint).model()
+    card = entry.checkpoint.with_suffix(".json")
+    files.write_json(card, files.read_json(card) | {"sha256": files.sha256(entry.checkpoint)})
+    with pytest.raises(BadInput, match="is not a whole safetensors checkpoint .* pickles are not read"):
+        zoo.from_path(entry.checkpoint).model()
+
+
+def test_a_checkpoint_without_a_card_is_refused(entry: zoo.Entry) -> None:
+    entry.checkpoint.with_suffix(".json").unlink()
+    with pytest.raises(BadInput, match="neither run.json nor a card dec_fedtrack.json"):
+        zoo.from_path(entry.checkpoint)
+
+
+@pytest.mark.parametrize("name", ["digits", "digits/a/b", "digits/../x", "digits/", "digits/a b"])
+def test_odd_names_are_refused(name: str, made: Made) -> None:
+    with pytest.raises(BadInput, match="DATA_SET/NAME"):
+        zoo.add(made.folders[0], name, made.results / "zoo")
+
+
+def test_wrong_wishes_are_refused_with_what_there_is(at_home: zoo.Entry, made: Made, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no model of the zoo matches 'mnist/nope'; there are: digits/dec_fedtrack"):
+        robustbench_dec.load_model("mnist/nope")
+    with pytest.raises(BadInput, match="trained on digits, so its name should be digits/x"):
+        zoo.add(made.folders[0], "mnist/x", made.results / "zoo")
+    with pytest.raises(BadInput, match="no finished run"):
+        zoo.add(tmp_path, "digits/x", made.results / "zoo")
+    (made.folders[0] / "checkpoint.safetensors").unlink()
+    with pytest.raises(BadInput, match="is missing"):
+        zoo.add(made.folders[0], "digits/x", made.results / "zoo")
+
+
+def test_the_package_alone_finds_its_models(entry: zoo.Entry, tmp_path: Path) -> None:
+    """As an installed wheel lies there: the package, the shelves and zoo_files, no checkout around them."""
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert packages["package-dir"] == {"robustbench_dec.zoo_files": "results/zoo"}
+    assert "robustbench_dec.zoo_files" in packages["packages"]
+    assert packages["package-data"]["robustbench_dec.zoo_files"] == ["*/*.safetensors", "*/*.json"]
+    site = tmp_path / "site"
+    for name in ("robustbench_dec", "attacks", "trainers"):
+        shutil.copytree(ROOT / name, site / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(entry.checkpoint.parents[1], site / "robustbench_dec" / "zoo_files")
+    code = "import robustbench_dec as r; m = r.load_model('digits/dec_fedtrack'); print(r.list_models(), r.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["['digits/dec_fedtrack']", str(site / "robustbench_dec" / "__init__.py")], (
+        done.stderr
+    )
+
+
+def test_importing_the_package_imports_no_torch() -> None:
+    code = "import sys, robustbench_dec; print('torch' in sys.modules, robustbench_dec.__all__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("False ['benchmark'")
+
+
+# benchmark
+
+
+class Own(nn.Module):
+    """A network without parameters: the class is told by the brightest of ten pixels."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.flatten(1)[:, 10:20]
+
+
+def test_benchmark_measures_any_network() -> None:
+    result = robustbench_dec.benchmark(Own(), "digits", ["fgsm"], eps=["0.05", 0.2], n_examples=50, progress=False)
+    clean, robust = result
+    frame = result.frame
+    assert list(frame["eps"]) == [0.05, 0.2] and list(frame["attack"]) == ["fgsm", "fgsm"]
+    assert frame["robust_acc"].iloc[1] <= frame["robust_acc"].iloc[0] <= clean == frame["clean_acc"].iloc[0]
+    assert robust == result.robust_acc <= frame["robust_acc"].min()
+    assert (frame["ci_low"] <= frame["robust_acc"]).all() and (frame["robust_acc"] <= frame["ci_high"]).all()
+
+
+def test_benchmark_knows_the_data_of_a_model_of_the_zoo(at_home: zoo.Entry) -> None:
+    model = robustbench_dec.load_model("digits/dec_fedtrack")
+    attacks = {"pgd": {"steps": 5}, "torchattacks:MIFGSM": {"steps": "5"}, "uap": {"steps": 5}}
+    result = robustbench_dec.benchmark(model, attacks=attacks, eps=0.2, n_examples=40, batch_size=16, progress=False)
+    images = at_home.problem().images
+    right = predictions(model, images.test_images[:40].float() / 255) == images.test_labels[:40]
+    assert result.clean_acc == pytest.approx(right.double().mean().item())
+    worst = torch.stack([outcome.robust for _, _, outcome in result.cells]).all(0)
+    assert result.robust_acc == worst.double().mean().item() < result.clean_acc
+    assert [settings["steps"] for _, settings, _ in result.cells] == [5, 5, 5]
+
+
+def test_benchmark_refuses_what_it_cannot_measure() -> None:
+    with pytest.raises(BadInput, match="needs a dataset .* there are: .*digits"):
+        robustbench_dec.benchmark(Own())
+    with pytest.raises(BadInput, match="at least one attack"):
+        robustbench_dec.benchmark(Own(), "digits", [])
+    with pytest.raises(BadInput, match=r"logits of shape \(images, classes\), this one returned \(1, 1, 8, 8\)"):
+        robustbench_dec.benchmark(nn.Identity(), "digits", progress=False)
