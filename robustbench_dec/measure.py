@@ -70,7 +70,7 @@ class Task:
         return {
             "bench": self.build_problem().settings(),
             "network": self.network.settings(),
-            "trainer": {"name": self.trainer, **self.build_trainer().settings()},
+            "trainer": {"name": self.trainer, **shelf.source(self.trainer), **self.build_trainer().settings()},
             "goals": list(self.goals),
             "budget": self.budget,
             "seed": self.seed,

@@ -150,7 +150,7 @@ def _latex(specification: Spec, cells: pd.DataFrame, label: str) -> str:
         )
         for method in specification.methods
     ]
-    notes = escape_latex(" ".join(_notes(specification))).replace("†", r"\dag{}")
+    notes = escape_latex(" ".join(_notes(specification)))
     lines = [
         "% Needs booktabs; where graphicx is loaded too, the tables are scaled to the width of the text.",
         r"\providecommand{\resizebox}[3]{{\scriptsize\setlength{\tabcolsep}{2pt}#3}}",

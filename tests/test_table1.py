@@ -192,6 +192,14 @@ def test_every_setting_that_decides_the_numbers_changes_the_id() -> None:
     assert task().id == task().id
 
 
+def test_a_users_trainer_is_known_by_what_is_in_its_file(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text((ROOT / "trainers" / "gt_gda.py").read_text())
+    before = task(f"{mine}:GTGDA").id
+    mine.write_text(mine.read_text() + "# changed\n")
+    assert before.startswith("mine-s0-") and task(f"{mine}:GTGDA").id != before
+
+
 def test_a_seed_that_misses_the_goal_makes_it_not_reached() -> None:
     specification = table1.Spec.model_validate(tomllib.loads(TABLE))
     rows = []
