@@ -153,7 +153,7 @@ def test_a_network_alone_is_attacked_with_the_known_attacks(made: Made, entry: z
     )
     assert sorted(rival.attack for rival in row.rivals) == ["fgsm", "pgd"]
     assert len(leaderboard.gather(results)) == 3
-    with pytest.raises(BadInput, match="no stored universal attacks in Linf .* give --eps"):
+    with pytest.raises(BadInput, match=r"no stored universal attacks in Linf .* give --eps"):
         compare.compare(Newcomer("uap", {}), [entry], results, progress=False)
 
 
@@ -320,11 +320,11 @@ def test_an_attack_that_is_none_is_refused_with_a_sentence(
 def test_a_file_with_no_attack_in_it_is_refused(made: Made, entry: zoo.Entry, tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text("class Model:\n    def __init__(self, model):\n        pass\n")
     with pytest.raises(
-        BadInput, match="has no class that is a subclass of robustbench_dec.attack.Attack, nor one like"
+        BadInput, match=r"has no class that is a subclass of robustbench_dec.attack.Attack, nor one like"
     ):
         command(made, "--attack", str(tmp_path / "m.py"))
     torch.save({"y": torch.zeros(1, 8, 8)}, tmp_path / "y.safetensors")
-    with pytest.raises(BadInput, match="not a whole safetensors file .* pickles are not read"):
+    with pytest.raises(BadInput, match=r"not a whole safetensors file .* pickles are not read"):
         command(made, "--attack", str(tmp_path / "y.safetensors"))
 
 

@@ -1,4 +1,4 @@
-"""Every attack of torchattacks runs on a network for MNIST-like images, or is refused with its reason; and the traps."""
+"""Every attack of torchattacks runs on a network for MNIST-like images, or is refused with its reason."""
 
 from dataclasses import fields
 from typing import Any
@@ -104,7 +104,7 @@ def test_a_default_step_size_grows_with_the_radius_and_reaches_it() -> None:
     for name in ("PGD", "MIFGSM", "BIM", "PGDL2", "FFGSM"):
         small, large = (built(name, eps, **({} if name == "FFGSM" else {"steps": 10})) for eps in ("0.1", "0.3"))
         assert large.settings()["alpha"] == pytest.approx(3 * small.settings()["alpha"])
-    with pytest.raises(BadInput, match="10 steps of alpha 0.00784.* cannot reach the radius 0.3"):
+    with pytest.raises(BadInput, match=r"10 steps of alpha 0.00784.* cannot reach the radius 0.3"):
         built("PGD", "0.3", steps="10", alpha="2/255")
     assert built("SPSA", "0.3").settings()["lr"] == pytest.approx(0.3)  # not 0.01, its one step
 

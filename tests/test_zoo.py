@@ -93,7 +93,7 @@ def test_a_tampered_entry_is_refused(at_home: zoo.Entry) -> None:
 def test_a_pickle_is_refused_by_its_name(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"model{ending}"
     torch.save({"weights": torch.zeros(3)}, path)
-    with pytest.raises(BadInput, match="pickles .* are never read"):
+    with pytest.raises(BadInput, match=r"pickles .* are never read"):
         robustbench_dec.load_model(str(path))
 
 
@@ -103,13 +103,13 @@ def test_a_pickle_in_disguise_is_refused_too(entry: zoo.Entry) -> None:
         zoo.from_path(entry.checkpoint).model()
     card = entry.checkpoint.with_suffix(".json")
     files.write_json(card, files.read_json(card) | {"sha256": files.sha256(entry.checkpoint)})
-    with pytest.raises(BadInput, match="is not a whole safetensors checkpoint .* pickles are not read"):
+    with pytest.raises(BadInput, match=r"is not a whole safetensors checkpoint .* pickles are not read"):
         zoo.from_path(entry.checkpoint).model()
 
 
 def test_a_checkpoint_without_a_card_is_refused(entry: zoo.Entry) -> None:
     entry.checkpoint.with_suffix(".json").unlink()
-    with pytest.raises(BadInput, match="neither run.json nor a card dec_fedtrack.json"):
+    with pytest.raises(BadInput, match=r"neither run.json nor a card dec_fedtrack.json"):
         zoo.from_path(entry.checkpoint)
 
 
@@ -194,7 +194,7 @@ def test_benchmark_knows_the_data_of_a_model_of_the_zoo(at_home: zoo.Entry) -> N
 
 
 def test_benchmark_refuses_what_it_cannot_measure() -> None:
-    with pytest.raises(BadInput, match="needs a dataset .* there are: .*digits"):
+    with pytest.raises(BadInput, match=r"needs a dataset .* there are: .*digits"):
         robustbench_dec.benchmark(Own())
     with pytest.raises(BadInput, match="at least one attack"):
         robustbench_dec.benchmark(Own(), "digits", [])
