@@ -20,7 +20,7 @@ from robustbench_dec import data, files, plots, spec
 from robustbench_dec.errors import BadInput
 from robustbench_dec.table import METHODS
 
-AXES = {"sfo": "SFO calls per node (grad$_x$, grad$_y$ paired)", "exchanges": "Exchanges with the neighbours"}
+AXES = {"sfo": "SFO calls per node (paired)", "exchanges": "Exchanges with neighbours"}
 GRID = 200
 """Points at which the curves of seeds, whose costs differ a little, are compared."""
 
@@ -101,6 +101,9 @@ def draw(
                         _line(panel, curves, axis, end, colours[method], dashes[method])
                 panel.set_xlabel(label)
                 panel.set_ylabel(labels[title])
+                start = here.loc[here["round"] == 0, "shown"].max()
+                if labels[title].startswith("Φ") and panel.get_ylim()[1] > 1.3 * start:
+                    panel.set_ylim(top=1.3 * start)  # a first step that is far too long would press all lines together
                 panel.margins(x=0.01)
                 panel.xaxis.set_major_formatter(EngFormatter(sep=""))
             grid[0][column].set_title(title, loc="left", fontweight="bold")
