@@ -5,11 +5,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from robustbench_dec import leaderboard, spec, suite
+from robustbench_dec import figures, leaderboard, spec, suite
 
 ROOT = Path(__file__).resolve().parents[1]
 SPECIFIED = [path for path in sorted((ROOT / "tables").glob("*.toml")) if "blocks" in spec.content(path)]
-RENDERED = [path for path in SPECIFIED if path.with_suffix(".csv").is_file()]
+ATTACKED = [path for path in SPECIFIED if spec.read(path).blocks[0].attacks]
+RENDERED = [path for path in ATTACKED if path.with_suffix(".csv").is_file()]
 
 
 def test_table_2_is_committed() -> None:
@@ -25,6 +26,14 @@ def test_committed_tables_are_rebuilt_from_committed_results(path: Path, tmp_pat
         committed = path.with_name(path.stem + ending)
         if committed.is_file():
             assert (tmp_path / committed.name).read_bytes() == committed.read_bytes(), ending
+
+
+def test_the_points_of_the_committed_figures_are_those_of_the_committed_runs(tmp_path: Path) -> None:
+    wanted = spec.read(ROOT / "tables" / "figures.toml")
+    figures.report(wanted, "figures", ROOT / "results", tmp_path)
+    assert (tmp_path / "figures.csv").read_bytes() == (ROOT / "tables" / "figures.csv").read_bytes()
+    points = pd.read_csv(tmp_path / "figures.csv")
+    assert set(points["run_id"]) == {one.id for _, one in wanted.runs()}  # all data sets, methods and seeds
 
 
 @pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
