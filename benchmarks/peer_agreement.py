@@ -83,7 +83,7 @@ def main() -> None:
     files.write_text(Path(__file__).with_suffix(".csv"), frame.to_csv(index=False, lineterminator="\n"))
     worst = frame[["foolbox_points", "art_points"]].abs().max().max()
     print(f"largest difference: {worst:g} points (allowed: {POINTS:g})")
-    sys.exit(worst > POINTS)
+    sys.exit(int(worst > POINTS))
 
 
 if __name__ == "__main__":

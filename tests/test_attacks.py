@@ -21,7 +21,7 @@ from robustbench_dec.errors import BadInput
 
 Training = tuple[Tensor, Tensor]
 
-QUICK: dict[str, dict[str, Any]] = {"uap": {"steps": 40, "batch": 64}}
+QUICK: dict[str, dict[str, Any]] = {"uap": {"steps": 40, "batch": 64}, "strong": {"steps": 5, "queries": 20}}
 """Settings that make an attack's tests fast; one without an entry runs with its defaults."""
 
 on_every_attack = pytest.mark.parametrize("name", shelf.names("attack"))

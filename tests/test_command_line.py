@@ -181,7 +181,7 @@ def test_a_matrix_that_does_not_fit_is_refused_in_one_sentence(
 @pytest.mark.parametrize(
     "words, sentence",
     [
-        (["--attack", "square"], "no attack 'square'; there are: fgsm, pgd, uap"),
+        (["--attack", "square"], "no attack 'square'; there are: fgsm, pgd, strong, uap"),
         (["--eps", "-0.1"], "0 or more, not -0.1"),
         (["--eps", "0.1,"], "expected a number"),
         (["--set", "step=3"], "PGD has no setting 'step'; there are: eps, steps"),
