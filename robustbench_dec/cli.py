@@ -195,6 +195,7 @@ def compare(
     for flag in sorted({flag for flags in own["reliability_flags"] for flag in flags.split(";") if flag}):
         typer.echo(f"flag {flag}: {audits.FLAGS.get(flag, flag)}; docs/flags.md tells more")
     typer.echo(f"{results / 'leaderboard.csv'}: {len(everything)} rows, {len(own)} of them of {newcomer.label}")
+    typer.echo(f"wrote {page.write(results, tables / 'index.html')}")
 
 
 @app.command()

@@ -97,6 +97,7 @@ def test_the_example_is_compared_in_one_command_and_is_in_the_leaderboard(
     assert "digits/dec_fedtrack: first 40 test images" in output
     assert "my_momentum.py:Momentum" in output and "fgsm" in output and "McNemar" in output
     assert str(tmp_path) not in output.split("leaderboard.csv")[0].rpartition("\n")[0]  # no folders in the table
+    assert "my_momentum.py:Momentum" in (made.file.parent / "index.html").read_text()  # the page is rebuilt
     after = list(csv.DictReader((made.results / "leaderboard.csv").open()))
     new = [row for row in after if row["submitted"] == "user"]
     assert [row["attack"] for row in new] == ["my_momentum.py:Momentum"] * 2 and len(after) == len(before) + 2
