@@ -95,6 +95,7 @@ class Profile(_Strict):
     exchanges: int | None = Field(default=None, ge=1)
     n_examples: int | None = Field(default=None, ge=1)
     curve_points: int | None = Field(default=None, ge=1)
+    attacks: dict[str, dict[str, Any]] = {}
 
 
 class TuneSpec(_Strict):
@@ -128,7 +129,10 @@ class Spec(_Strict):
             raise BadInput(f"no profile '{name}'; there are: {', '.join(self.profiles) or 'none'}")
         profile = self.profiles[name]
         shorter = profile.model_dump(include={"rounds", "sfo", "exchanges"}, exclude_none=True)
-        blocks = [block.model_copy(update=shorter) for block in profile.blocks or self.blocks]
+        blocks = []
+        for block in profile.blocks or self.blocks:
+            lighter = [attack.model_copy(update=profile.attacks.get(attack.name, {})) for attack in block.attacks]
+            blocks.append(block.model_copy(update={**shorter, "attacks": lighter}))
         return self.model_copy(
             update={
                 "seeds": profile.seeds or self.seeds,

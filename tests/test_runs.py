@@ -290,6 +290,19 @@ def test_a_users_own_trainer_gets_a_new_id_when_its_file_changes(tmp_path: Path)
     assert one.id == before
 
 
+def test_a_profile_changes_settings_of_attacks_and_blocks() -> None:
+    block = {"title": "B", "problem": {}, "rounds": 9, "trainers": {"k_gt": {}}}
+    block["attacks"] = [{"name": "fgsm", "eps": [0.1]}, {"name": "uap", "eps": [0.2], "steps": 500, "restarts": 3}]
+    profiles = {"quick": {"rounds": 2, "attacks": {"uap": {"steps": 10}}}}
+    full = spec.Spec.model_validate({"title": "T", "blocks": [block], "profiles": profiles})
+    quick = full.with_profile("quick").blocks[0]
+    assert quick.rounds == 2 and full.blocks[0].rounds == 9
+    assert [one.settings()["steps"] for one in quick.attacks[1].build()] == [10]
+    assert quick.attacks[1].build()[0].settings()["restarts"] == 3
+    assert quick.attacks[0] == full.blocks[0].attacks[0]
+    assert full.blocks[0].attacks[1].build()[0].settings()["steps"] == 500
+
+
 def test_a_run_goes_on_until_every_budget_is_spent(tmp_path: Path) -> None:
     problem = {"name": "quadratic", "m": 10, "noise": 0.1}
     for trainer, settings in {"gt_gda": {}, "dm_hsgd": {"batch": 1}}.items():
