@@ -85,9 +85,9 @@ def test_means_are_over_seeds_of_equal_settings_only(copied: Path) -> None:
 
 def test_two_trainings_of_a_method_are_two_models(copied: Path) -> None:
     frame = leaderboard.read(copied / "leaderboard.csv")
-    frame = frame[(frame["dataset"] == "mnist") & (frame["method"] == "dec_fedtrack")]
+    frame = frame[(frame["dataset"] == "cifar10") & (frame["method"] == "dec_fedtrack")]
     leaderboard.write(pd.concat([frame, frame.assign(train_delta=0.3)]), copied / "leaderboard.csv")
-    assert set(view.read(copied)["model"]) == {"Dec-FedTrack (training δ 0.2)", "Dec-FedTrack (training δ 0.3)"}
+    assert set(view.read(copied)["model"]) == {"Dec-FedTrack (training δ 0.02)", "Dec-FedTrack (training δ 0.3)"}
 
 
 def test_rows_of_users_are_told_from_ours_whatever_the_column(copied: Path) -> None:

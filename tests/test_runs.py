@@ -281,7 +281,7 @@ def test_a_users_own_trainer_gets_a_new_id_when_its_file_changes(tmp_path: Path)
     mine = tmp_path / "mine.py"
     text = Path(shelf.importlib.import_module("trainers.k_gt").__file__ or "").read_text()
     mine.write_text(text)
-    one = tiny("k_gt", trainer=f"{mine}:KGT")
+    one = replace(tiny("k_gt"), trainer=f"{mine}:KGT")
     before = one.id
     assert before != tiny("k_gt").id and "-mine-s0-" in before
     mine.write_text(text + "\n# another version\n")
