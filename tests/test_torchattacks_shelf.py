@@ -1,4 +1,4 @@
-"""Every attack of torchattacks runs on a network for MNIST-like images, or is refused with its reason."""
+"""Every attack of torchattacks runs on the zoo's network for MNIST, or is refused with its reason."""
 
 from dataclasses import fields
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from robustbench_dec import library, shelf
+from robustbench_dec import library, load_model, shelf
 from robustbench_dec.attack import Attack, distances, evaluate, propose, slack
 from robustbench_dec.errors import BadInput
 from robustbench_dec.foreign import attack_named
@@ -53,8 +53,8 @@ def test_the_library_has_its_39_attacks() -> None:
 
 
 @pytest.mark.parametrize("name", library.names())
-def test_it_runs_on_an_mnist_network_or_says_why_not(name: str) -> None:
-    model = network((1, 28, 28), 10)
+def test_it_runs_on_the_zoos_mnist_network_or_says_why_not(name: str) -> None:
+    model = load_model("mnist/dec_fedtrack")
     images, labels = images_for(model, (1, 28, 28))
     if name in REASONS:
         with pytest.raises(BadInput, match=REASONS[name]):
