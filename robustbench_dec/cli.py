@@ -50,7 +50,10 @@ Device = Annotated[str, typer.Option(help="Where to train and attack: cpu, cuda,
 Jobs = Annotated[int | None, typer.Option(min=1, help="Runs side by side (default: one per core, 1 on a GPU).")]
 Settings = Annotated[list[str], typer.Option("--set", help="A setting as NAME=VALUE; may be given several times.")]
 Specification = Annotated[Path, typer.Argument(help="A specification such as tables/table2.toml.")]
-
+Profile = Annotated[str | None, typer.Option(help="A profile of the specification, for example quick.")]
+Seeds = Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")]
+Tables = Annotated[Path | None, typer.Option(help="Where to write (default: beside the specification).")]
+ProblemSettings = Annotated[list[str], typer.Option("--problem-set", help="A setting of the problem as NAME=VALUE.")]
 
 STARTERS: dict[str, dict[str, Any]] = {
     "universal": {"eta_c": 0.1, "eta_d": 1.0},
@@ -94,9 +97,7 @@ def train(
     eps: Annotated[str | None, typer.Option(help="Radius of the trained perturbation y (default 0.1).")] = None,
     clamp: Annotated[bool, typer.Option(help="Clamp image + y to [0, 1] in training.")] = False,
     split: Annotated[str | None, typer.Option(help="iid (default), dirichlet(0.3) or label.")] = None,
-    problem_settings: Annotated[
-        list[str], typer.Option("--problem-set", help="Another setting of the problem as NAME=VALUE.")
-    ] = [],  # noqa: B006 (typer's way)
+    problem_settings: ProblemSettings = [],  # noqa: B006 (typer's way)
     nodes: Annotated[int, typer.Option(help="Number of nodes.")] = 5,
     graph: Annotated[str, typer.Option(help="Who talks to whom; see `robustbench-dec list`.")] = "ring",
     weights: Annotated[str, typer.Option(help="Mixing weights: lazy, metropolis or uniform.")] = "lazy",
@@ -116,17 +117,17 @@ def train(
     }
     asked |= {"eps": None if eps is None else shelf.number(eps), **parse_settings(problem_settings)}
     about: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    given = STARTERS.get(problem, {}) | parse_settings(settings)
-    accepted = shelf.find("trainer", trainer, Trainer).__dataclass_fields__  # type: ignore[type-abstract]
+    defaults = STARTERS.get(problem, {})
     if problem == "universal":
         about.setdefault("dataset", "digits")
-        given.setdefault("batch", 32 if about["dataset"] == "digits" else 128)
-    given = {name: value for name, value in given.items() if name in accepted or name in parse_settings(settings)}
+        defaults = defaults | {"batch": 32 if about["dataset"] == "digits" else 128}
+    accepted = shelf.find("trainer", trainer, Trainer).__dataclass_fields__  # type: ignore[type-abstract]
+    given = {name: value for name, value in defaults.items() if name in accepted} | parse_settings(settings)
     network = spec.NetworkSpec(graph=graph, nodes=nodes, weights=weights, matrix=matrix)
     about["name"] = problem
     one = spec.RunSpec(about, network, trainer, given, rounds, seed, curve=[], curve_points=10, curve_examples=1000)
     folder = run.train(one, results, device=checked(device))
-    record = run.files.read_json(folder / "run.json")
+    record = files.read_json(folder / "run.json")
     ledger = record["ledger"]
     if "clean" in record:
         clean = record["clean"]
@@ -155,7 +156,7 @@ def attack(
         raise BadInput(f"no finished run in {folder}; `robustbench-dec train` makes one and prints its folder")
     cls, given = attack_named(attack), parse_settings(settings)
     attacks = [(label(attack), shelf.make(cls, {"eps": shelf.number(radius), **given})) for radius in eps.split(",")]
-    problem_settings = dict(run.files.read_json(folder / "run.json")["settings"]["problem"])
+    problem_settings = dict(files.read_json(folder / "run.json")["settings"]["problem"])
     problem = shelf.make(shelf.find("problem", problem_settings.pop("name"), Classifier), problem_settings)  # type: ignore[type-abstract]
     for cell in run.attack(folder, attacks, problem=problem, n_examples=n_examples, device=checked(device)):
         flags = f"  flags: {', '.join(cell['flags'])}" if cell["flags"] else ""
@@ -251,10 +252,10 @@ def chosen_models(pattern: str, results: Path) -> list[zoo.Entry]:
 @app.command()
 def table(
     specification: Specification,
-    profile: Annotated[str | None, typer.Option(help="A profile of the specification, for example quick.")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None,
+    profile: Profile = None,
+    seeds: Seeds = None,
     results: Results = Path("results"),
-    tables: Annotated[Path | None, typer.Option(help="Where to write (default: beside the specification).")] = None,
+    tables: Tables = None,
     jobs: Jobs = None,
     device: Device = "cpu",
 ) -> None:
@@ -269,10 +270,10 @@ def table(
 @app.command()
 def render(
     specification: Specification,
-    profile: Annotated[str | None, typer.Option(help="A profile of the specification, for example quick.")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None,
+    profile: Profile = None,
+    seeds: Seeds = None,
     results: Results = Path("results"),
-    tables: Annotated[Path | None, typer.Option(help="Where to write (default: beside the specification).")] = None,
+    tables: Tables = None,
 ) -> None:
     """Write a table's files and the leaderboard again from the results on disk, without training or attacking."""
     wanted, stem = chosen(specification, profile, seeds)
@@ -283,11 +284,11 @@ def render(
 @app.command("figures")
 def make_figures(
     specification: Specification = Path("tables/figures.toml"),
-    profile: Annotated[str | None, typer.Option(help="A profile of the specification, for example quick.")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None,
+    profile: Profile = None,
+    seeds: Seeds = None,
     dataset: Annotated[list[str], typer.Option(help="Only this data set; may be given several times.")] = [],  # noqa: B006
     results: Results = Path("results"),
-    tables: Annotated[Path | None, typer.Option(help="Where to write (default: beside the specification).")] = None,
+    tables: Tables = None,
     jobs: Jobs = None,
     device: Device = "cpu",
 ) -> None:
@@ -312,11 +313,11 @@ def make_figures(
 def tune(
     specification: Specification,
     results: Results = Path("results/tune"),
-    tables: Annotated[Path | None, typer.Option(help="Where to write (default: beside the specification).")] = None,
+    tables: Tables = None,
     jobs: Jobs = None,
     device: Device = "cpu",
 ) -> None:
-    """Try the step sizes of a specification's tune part in short runs, judged on held-out validation images."""
+    """Try the step sizes of a specification's tune part in short runs, judged on held-out images, or by Phi."""
     wanted, jobs = spec.read(specification), workers(jobs, checked(device))
     tables = tables or specification.parent
     path = suite.tune(wanted, specification.stem, results, tables, device=device, jobs=jobs)
@@ -344,7 +345,7 @@ def table1(
     ),
     tune: Annotated[bool, typer.Option("--tune", help="Try the grid of step sizes first.")] = False,
     results: Results = Path("results"),
-    tables: Annotated[Path | None, typer.Option(help="Where to write (default: beside the specification).")] = None,
+    tables: Tables = None,
 ) -> None:
     """Make Table 1: the paper's ticks beside what each method pays on a quadratic; runs that exist are not repeated."""
     wanted, stem, home = claims.read(specification), specification.stem, tables or specification.parent
@@ -363,9 +364,7 @@ def diagnose(
         str, typer.Option(help="A trainer with X, Y, C and D, or path/to/mine.py:Mine.")
     ] = "dec_fedtrack",
     problem: Annotated[str, typer.Option(help="quadratic or robust_logistic, where Phi is known.")] = "quadratic",
-    problem_settings: Annotated[
-        list[str], typer.Option("--problem-set", help="A setting of the problem as NAME=VALUE.")
-    ] = [],  # noqa: B006 (typer's way)
+    problem_settings: ProblemSettings = [],  # noqa: B006 (typer's way)
     nodes: Annotated[int, typer.Option(help="Number of nodes.")] = 10,
     graph: Annotated[str, typer.Option(help="Who talks to whom; see `robustbench-dec list`.")] = "ring",
     weights: Annotated[str, typer.Option(help="Mixing weights: lazy, metropolis or uniform.")] = "lazy",

@@ -210,15 +210,15 @@ def _markdown(
     notes: Sequence[str],
     marked: frozenset[Key],
 ) -> str:
-    parts = [_escape_markdown(caption)]
+    parts = [escape_markdown(caption)]
     for block in blocks:
-        head = ["Method", *(_escape_markdown(_column(*column)) for column in block.all_columns)]
+        head = ["Method", *(escape_markdown(_column(*column)) for column in block.all_columns)]
         body = [
-            [_escape_markdown(_method(method)), *_row(block, entries, method, marked, ("**{}**", " ± {}", MARK))]
+            [escape_markdown(_method(method)), *_row(block, entries, method, marked, ("**{}**", " ± {}", MARK))]
             for method in block.methods
         ]
-        parts += [f"### {_escape_markdown(block.title)}", _grid(head, body)]
-    parts += [_escape_markdown(note) for note in notes]
+        parts += [f"### {escape_markdown(block.title)}", grid(head, body)]
+    parts += [escape_markdown(note) for note in notes]
     percent = {key: 100 * entry.mean for key, entry in entries.items() if entry.seeds}
     return "\n\n".join([*parts, _audit_markdown("Audit", audit(blocks, percent))]) + "\n"
 
@@ -252,17 +252,17 @@ def _latex(
             lines.append(r"\midrule")
         if groups != heading:  # said again only where a block has other attacks than the one above it
             spans = [rf"\multicolumn{{{size}}}{{c}}{{{escape_latex(_attack(attack))}}}" for attack, size in groups]
-            lines.append(_latex_row(["Data set", "Method", "Clean", *spans, *padding]))
+            lines.append(latex_row(["Data set", "Method", "Clean", *spans, *padding]))
             ends = list(itertools.accumulate((size for _, size in groups), initial=3))
             lines.append(" ".join(rf"\cmidrule(lr){{{a + 1}-{b}}}" for a, b in itertools.pairwise(ends)))
             heading = groups
-        lines.append(_latex_row(["", "", "", *(rf"$\delta={eps:g}$" for _, eps in block.columns), *padding]))
+        lines.append(latex_row(["", "", "", *(rf"$\delta={eps:g}$" for _, eps in block.columns), *padding]))
         lines.append(r"\midrule")
         for method in block.methods:
             title = escape_latex(block.title) if method == block.methods[0] else ""
             styles = (r"\textbf{{{}}}", r" {{\scriptsize$\pm$\,{}}}", LATEX[MARK])
             values = _row(block, entries, method, marked, styles)
-            lines.append(_latex_row([title, escape_latex(_method(method)), *values, *padding]))
+            lines.append(latex_row([title, escape_latex(_method(method)), *values, *padding]))
     lines += [r"\bottomrule", r"\end{tabular}%", "}", r"\par\smallskip"]
     lines += [rf"{{\footnotesize {escape_latex(' '.join(notes))}}}", r"\end{table*}"]
     return "\n".join(lines) + "\n"
@@ -272,10 +272,10 @@ def _against_paper(
     blocks: Sequence[Block], cells: Mapping[Key, Seeds], paper: Mapping[Key, float], caption: str
 ) -> str:
     ours = {key: Entry.of(100 * accuracy for accuracy in seeds.values()) for key, seeds in cells.items()}
-    parts = ["# Ours against the paper", _escape_markdown(caption), "Percent; differences and margins in points."]
+    parts = ["# Ours against the paper", escape_markdown(caption), "Percent; differences and margins in points."]
     verdicts: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)  # (last, first) -> (here, there)
     for block in blocks:
-        parts += [f"## {_escape_markdown(block.title)}", _differences(block, ours, paper)]
+        parts += [f"## {escape_markdown(block.title)}", _differences(block, ours, paper)]
         if len(block.methods) > 1:
             margins = _margins(block, cells, paper)
             parts.append(_margin_grid(block, margins))
@@ -285,7 +285,7 @@ def _against_paper(
     for (last, first), pairs in verdicts.items():
         counts = [Counter(pair[place] for pair in pairs) for place in (0, 1)]  # here, there
         here, there = (f"{count['yes']} of {count['yes'] + count['no']}" for count in counts)
-        winner, loser = _escape_markdown(_method(last)), _escape_markdown(_method(first))
+        winner, loser = escape_markdown(_method(last)), escape_markdown(_method(first))
         parts.append(f"{winner} wins {here} attacked columns here, {there} in the paper (against {loser}).")
     percent = {key: entry.mean for key, entry in ours.items() if entry.seeds}
     parts.append(_audit_markdown("Audit of ours", audit(blocks, percent)))
@@ -295,16 +295,16 @@ def _against_paper(
 
 def _differences(block: Block, ours: Mapping[Key, Entry], paper: Mapping[Key, float]) -> str:
     """Paper, ours and ours - paper, for every column and method."""
-    names = [_escape_markdown(_method(method)) for method in block.methods]
+    names = [escape_markdown(_method(method)) for method in block.methods]
     body = []
     for column in block.all_columns:
-        row = [_escape_markdown(_column(*column))]
+        row = [escape_markdown(_column(*column))]
         for key in (block.key(method, column) for method in block.methods):
             there = paper.get(key, nan)
             # The paper's numbers keep the digits they were printed with.
             row += ["--" if isnan(there) else f"{there:g}", _percent(ours[key], 2), _signed(ours[key].mean - there)]
         body.append(row)
-    return _grid(["Column", *(f"{name}, {what}" for name in names for what in ("paper", "ours", "difference"))], body)
+    return grid(["Column", *(f"{name}, {what}" for name in names for what in ("paper", "ours", "difference"))], body)
 
 
 def _margins(
@@ -326,9 +326,9 @@ def _margin_grid(block: Block, margins: Mapping[tuple[str, float], tuple[Entry, 
     for column, (here, there) in margins.items():
         verdicts = (_verdict(there), _verdict(here.mean))
         same = "--" if "--" in verdicts else "yes" if verdicts[0] == verdicts[1] else "**no**"
-        body.append([_escape_markdown(_column(*column)), _signed(there), _percent(here, 2, "+"), *verdicts, same])
-    last, first = (_escape_markdown(_method(block.methods[place])) for place in (-1, 0))
-    return _grid(["Column", "Margin, paper", "Margin, ours", f"{last} beats {first}, paper", "ours", "Same"], body)
+        body.append([escape_markdown(_column(*column)), _signed(there), _percent(here, 2, "+"), *verdicts, same])
+    last, first = (escape_markdown(_method(block.methods[place])) for place in (-1, 0))
+    return grid(["Column", "Margin, paper", "Margin, ours", f"{last} beats {first}, paper", "ours", "Same"], body)
 
 
 def paper_percent(paper: Mapping[str, Any]) -> dict[Key, float]:
@@ -386,7 +386,7 @@ def _audit_markdown(title: str, findings: Sequence[str]) -> str:
     rule = f"{title} (accuracy does not rise with δ; PGD leaves at most {audits.TOLERANCE:g} points more than FGSM)"
     if not findings:
         return f"{rule}: nothing found."
-    return f"{rule}: {len(findings)} found.\n\n" + "\n".join(f"- {_escape_markdown(finding)}" for finding in findings)
+    return f"{rule}: {len(findings)} found.\n\n" + "\n".join(f"- {escape_markdown(finding)}" for finding in findings)
 
 
 def _method(name: str) -> str:
@@ -401,17 +401,17 @@ def _column(attack: str, eps: float) -> str:
     return _attack(attack) if (attack, eps) == CLEAN else f"{_attack(attack)} δ={eps:g}"
 
 
-def _grid(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+def grid(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     """A Markdown table: names to the left, numbers to the right."""
     rule = [":--", *["--:"] * (len(head) - 1)]
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
 
 
-def _latex_row(cells: Iterable[str]) -> str:
+def latex_row(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _escape_markdown(text: str) -> str:
+def escape_markdown(text: str) -> str:
     return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", text)
 
 

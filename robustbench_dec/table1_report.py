@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from robustbench_dec import files
-from robustbench_dec.table import _escape_markdown, _grid, _latex_row, escape_latex
+from robustbench_dec.table import escape_latex, escape_markdown, grid, latex_row
 from robustbench_dec.table1 import MEASURED, MethodSpec, Place, Spec
 
 WORTH = 1.5
@@ -109,15 +109,15 @@ def contradictions(specification: Spec, cells: pd.DataFrame) -> Iterator[tuple[M
 
 
 def _markdown(specification: Spec, cells: pd.DataFrame) -> str:
-    parts = [f"# {_escape_markdown(specification.title)}", _escape_markdown(specification.caption)]
+    parts = [f"# {escape_markdown(specification.title)}", escape_markdown(specification.caption)]
     letters = _letters(specification)
     body = []
     for method in specification.methods:
         mark = f"<sup>{letters[method.name]}</sup>" if method.name in letters else ""
-        name = _escape_markdown(method.title) + ("" if method.in_paper else " †") + mark
+        name = escape_markdown(method.title) + ("" if method.in_paper else " †") + mark
         formulas = [f"$O({text})$" if text else "--" for text in (method.sfo, method.communication)]
-        body.append([name, *formulas, *map(_escape_markdown, _claims(specification, method, cells))])
-    parts += ["## Said and seen", _grid(["Method", "SFO", "Communication", *CLAIMS], body)]
+        body.append([name, *formulas, *map(escape_markdown, _claims(specification, method, cells))])
+    parts += ["## Said and seen", grid(["Method", "SFO", "Communication", *CLAIMS], body)]
     for heterogeneity in specification.heterogeneity:
         what = "equal nodes" if heterogeneity == 0 else "different nodes"
         parts.append(f"## Measured on {what} (heterogeneity {heterogeneity:g})")
@@ -125,12 +125,12 @@ def _markdown(specification: Spec, cells: pd.DataFrame) -> str:
         for goal in specification.goals:
             head += [f"SFO to {_goal(goal)}", "rounds", "exchanges"]
         parts.append(
-            _grid(head, [list(map(_escape_markdown, line)) for line in _lines(specification, cells, heterogeneity)])
+            grid(head, [list(map(escape_markdown, line)) for line in _lines(specification, cells, heterogeneity)])
         )
-    parts += [_escape_markdown(note) for note in _notes(specification)]
-    parts += [f"<sup>{letters[m.name]}</sup> {_escape_markdown(m.note)}" for m in specification.methods if m.note]
+    parts += [escape_markdown(note) for note in _notes(specification)]
+    parts += [f"<sup>{letters[m.name]}</sup> {escape_markdown(m.note)}" for m in specification.methods if m.note]
     found = [sentence for _, sentence in contradictions(specification, cells)]
-    parts += ["## Seen is not said", "\n".join(f"- {_escape_markdown(sentence)}" for sentence in found) or "Nowhere."]
+    parts += ["## Seen is not said", "\n".join(f"- {escape_markdown(sentence)}" for sentence in found) or "Nowhere."]
     return "\n\n".join(parts) + "\n"
 
 
@@ -141,7 +141,7 @@ def _latex(specification: Spec, cells: pd.DataFrame, label: str) -> str:
         mark = rf"\textsuperscript{{{letters[method.name]}}}" if method.name in letters else ""
         names[method.name] = escape_latex(method.title) + ("" if method.in_paper else r"\textsuperscript{\dag}") + mark
     claims = [
-        _latex_row(
+        latex_row(
             [
                 names[method.name],
                 *(rf"$O\left({text}\right)$" if text else "--" for text in (method.sfo, method.communication)),
@@ -162,7 +162,7 @@ def _latex(specification: Spec, cells: pd.DataFrame, label: str) -> str:
         r"\resizebox{\textwidth}{!}{%",
         rf"\begin{{tabular}}{{@{{}}l*{{{2 + len(CLAIMS)}}}{{c}}@{{}}}}",
         r"\toprule",
-        _latex_row(["Method", "SFO", "Communication", *CLAIMS]),
+        latex_row(["Method", "SFO", "Communication", *CLAIMS]),
         r"\midrule",
         *claims,
         *_end_of_tabular(),
@@ -186,11 +186,11 @@ def _latex(specification: Spec, cells: pd.DataFrame, label: str) -> str:
             r"\resizebox{\textwidth}{!}{%",
             rf"\begin{{tabular}}{{@{{}}lll*{{{3 * len(groups)}}}{{r}}@{{}}}}",
             r"\toprule",
-            _latex_row(["", "", "", *groups]),
+            latex_row(["", "", "", *groups]),
             " ".join(rules),
-            _latex_row(["Method", "Variant", r"$\eta_x, \eta_y$", *["SFO", "rounds", "exchanges"] * len(groups)]),
+            latex_row(["Method", "Variant", r"$\eta_x, \eta_y$", *["SFO", "rounds", "exchanges"] * len(groups)]),
             r"\midrule",
-            *(_latex_row(map(escape_latex, line)) for line in _lines(specification, cells, heterogeneity)),
+            *(latex_row(map(escape_latex, line)) for line in _lines(specification, cells, heterogeneity)),
             *_end_of_tabular(),
             r"\end{table*}",
         ]
