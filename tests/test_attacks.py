@@ -292,17 +292,17 @@ def test_without_training_images_there_is_no_uap(model: nn.Module, images: Tenso
         UAP(0.2).perturb(model, images, labels)
 
 
-@pytest.mark.parametrize("step", ["gradient", "sign", "adam"])
+@pytest.mark.parametrize("step", ["gradient", "sign", "adam", "momentum"])
 @pytest.mark.parametrize("beta, moves", [(None, True), (1e6, True), (1e-9, False)])
 def test_the_first_step_of_a_uap_follows_the_formula(
     step: str, beta: float | None, moves: bool, model: nn.Module, training: Training
 ) -> None:
-    """y1 = P(alpha d(g)), with d(g) = g, sign(g) or, for Adam's first step, g / (|g| + tiny); no loss above beta."""
+    """y1 = P(alpha d(g)), d(g) = g, sign(g), also by momentum, or, for Adam, g / (|g| + tiny); no loss above beta."""
     alone = training[0][:1].expand(8, -1, -1, -1), training[1][:1].expand(8)  # every minibatch is this image
     y = torch.zeros(alone[0].shape[1:], requires_grad=True)
     logits = model((as_floats(alone[0]) + y).clamp(0, 1))
     g = torch.autograd.grad(nn.functional.cross_entropy(logits, alone[1]), y)[0]
-    direction = {"gradient": g, "sign": g.sign(), "adam": g / (g.abs() + 1e-12)}[step]
+    direction = {"gradient": g, "adam": g / (g.abs() + 1e-12)}.get(step, g.sign())
     expected = (0.5 * direction).clamp(-0.3, 0.3) if moves else torch.zeros_like(y)
     shift = UAP(0.3, step=step, steps=1, batch=8, alpha=0.5, beta=beta).fit(model, *alone)  # type: ignore[arg-type]
     assert torch.allclose(shift.y, expected, atol=1e-7)
@@ -313,8 +313,8 @@ def test_clamped_fitting_ignores_pixels_that_cannot_move(model: nn.Module, train
     """An image of ones under a positive y has no gradient if a + y is clamped, and has one if it is not."""
     white = torch.full_like(training[0][:8], 255), training[1][:8]
     start = torch.full(white[0].shape[1:], 0.1)
-    assert UAP(0.3)._gradient(model, start, as_floats(white[0]), white[1]).abs().max() == 0
-    assert UAP(0.3, clamp=False)._gradient(model, start, as_floats(white[0]), white[1]).abs().max() > 0
+    assert UAP(0.3)._gradient(model, start, as_floats(white[0]), white[1], None).abs().max() == 0
+    assert UAP(0.3, clamp=False)._gradient(model, start, as_floats(white[0]), white[1], None).abs().max() > 0
 
 
 def test_more_restarts_are_never_worse_on_the_judged_images(model: nn.Module, training: Training) -> None:
@@ -333,14 +333,67 @@ def test_the_worst_of_the_restarts_is_taken(
     model: nn.Module, training: Training, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strong = UAP(0.3, steps=40, batch=64).fit(model, *training).y
-    starts = [torch.zeros_like(strong), strong, torch.zeros_like(strong)]
-    monkeypatch.setattr(UAP, "_ascend", lambda self, model, images, labels, restart: starts[restart])
+    ends = iter([torch.zeros_like(strong), strong, torch.zeros_like(strong)])
+    monkeypatch.setattr(UAP, "_ascend", lambda *arguments: next(ends))
     assert UAP(0.3, restarts=3).fit(model, *training).y.equal(strong)
+
+
+def test_a_targeted_search_goes_on_from_the_worst_class(
+    model: nn.Module, training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged, labels = as_floats(training[0]), training[1]
+    calls: list[tuple[Tensor, int, int | None, Tensor]] = []
+    ascend = UAP._ascend
+
+    def watched(
+        self: UAP, model: nn.Module, images: Tensor, labels: Tensor, y: Tensor, steps: int, **towards: int
+    ) -> Tensor:
+        end = ascend(self, model, images, labels, y, steps, **towards)
+        calls.append((y, steps, towards.get("towards"), end))
+        return end
+
+    monkeypatch.setattr(UAP, "_ascend", watched)
+    attack = UAP(0.3, step="momentum", steps=12, batch=32, rel_alpha=0.3, decay=True, targeted=6)
+    chosen = attack.fit(model, *training).y
+    assert [(steps, towards) for _, steps, towards, _ in calls[:10]] == [(6, c) for c in range(10)]
+
+    def left(y: Tensor) -> float:
+        return accuracy(model, (judged + y).clamp(0, 1), labels)
+
+    worst = min(calls[:10], key=lambda call: left(call[3]))
+    plain, further = calls[10:]
+    assert plain[1:3] == (12, None) and further[1:3] == (12, worst[2])
+    assert plain[0].equal(worst[3]) and further[0].equal(worst[3])
+    assert left(chosen) == min(left(plain[3]), left(further[3]))
+    hits = (predictions(model, (judged + worst[3]).clamp(0, 1)) == worst[2]).double().mean()
+    assert hits > (predictions(model, judged) == worst[2]).double().mean() + 0.1  # it went towards its class
+
+
+def test_a_decaying_step_shrinks_to_nothing(model: nn.Module, training: Training) -> None:
+    """Sign steps of alpha (1 - t / steps), t = 0, 1, ..., on one image: at most alpha (steps + 1) / 2 in all."""
+    alone = training[0][:1].expand(8, -1, -1, -1), training[1][:1].expand(8)
+    near, far = (UAP(0.3, steps=4, batch=8, alpha=0.01, decay=decay).fit(model, *alone).y for decay in (True, False))
+    assert near.abs().max() == pytest.approx(0.025) and far.abs().max() == pytest.approx(0.04)
+
+
+def test_settings_that_stored_cells_do_not_have_are_told_only_where_they_are_used() -> None:
+    assert {"decay", "targeted"}.isdisjoint(UAP(0.1).settings())
+    used = UAP(0.1, decay=True, targeted=5).settings()
+    assert used["decay"] is True and used["targeted"] == 5
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{"steps": 0}, {"batch": 0}, {"restarts": 0}, {"alpha": -0.1}, {"alpha": float("nan")}, {"beta": 0.0}],
+    [
+        {"steps": 0},
+        {"batch": 0},
+        {"restarts": 0},
+        {"alpha": -0.1},
+        {"alpha": float("nan")},
+        {"beta": 0.0},
+        {"targeted": -1},
+        {"targeted": 5, "restarts": 2},
+    ],
 )
 def test_a_uap_that_cannot_work_is_refused_by_name(settings: dict[str, float]) -> None:
     with pytest.raises(BadInput, match=next(iter(settings))):
