@@ -57,7 +57,7 @@ def train(
         return folder
     began = time.perf_counter()
     problem, trainer = run.build_problem(), run.build_trainer()
-    net = Network(run.network.build())
+    net = run.network.connect(run.seed)
     oracle = Oracle(problem, net.nodes, run.seed, net.ledger, device)
     journal = Journal(folder / "resume.safetensors", run, trainer)
     state, curve, seconds_before = journal.restore(oracle, net)

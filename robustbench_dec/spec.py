@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -12,7 +12,9 @@ from robustbench_dec import files, shelf, topology
 from robustbench_dec.attack import Attack
 from robustbench_dec.budget import Budget
 from robustbench_dec.errors import BadInput
+from robustbench_dec.faults import RELIABLE, Faults
 from robustbench_dec.foreign import attack_named
+from robustbench_dec.network import Network
 from robustbench_dec.problem import Problem
 from robustbench_dec.trainer import Trainer
 
@@ -28,7 +30,7 @@ class _Strict(BaseModel):
 
 
 class NetworkSpec(_Strict):
-    """Who talks to whom: the settings of `topology.build`."""
+    """Who talks to whom, the settings of `topology.build`, and what gets lost on the way, those of `Faults`."""
 
     graph: str = "ring"
     nodes: int = 5
@@ -37,6 +39,9 @@ class NetworkSpec(_Strict):
     probability: Number = 0.5
     seed: int = 0
     matrix: Path | None = None
+    loss: Number = 0.0
+    stragglers: Number = 0.0
+    varying: bool = False
 
     def build(self) -> Any:
         """W (n, n)."""
@@ -50,9 +55,22 @@ class NetworkSpec(_Strict):
             matrix=self.matrix,
         )
 
+    @property
+    def faults(self) -> Faults:
+        """What goes wrong in every round."""
+        return Faults(self.loss, self.stragglers, self.varying)
+
+    def connect(self, seed: int) -> Network:
+        """The network of one run; its faults are a function of the run's seed, the network's seed and the round."""
+        return Network(self.build(), faults=self.faults, key=(seed, self.seed))
+
     def settings(self) -> dict[str, Any]:
-        """Every setting; a matrix file also by its bytes, because its path does not tell what is in it."""
-        told: dict[str, Any] = self.model_dump(mode="json", exclude_none=True)
+        """Every setting; a matrix file also by its bytes, because its path does not tell what is in it.
+
+        Faults that do not occur are left out: a reliable network's run has the id it had before there were any.
+        """
+        reliable = {name for name, value in asdict(RELIABLE).items() if getattr(self, name) == value}
+        told: dict[str, Any] = self.model_dump(mode="json", exclude_none=True, exclude=reliable)
         if self.matrix is not None and self.matrix.is_file():
             told["matrix_sha256"] = files.sha256(self.matrix)
         return told
