@@ -4,9 +4,9 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from robustbench_dec import files, shelf, topology
 from robustbench_dec.attack import Attack
@@ -91,10 +91,11 @@ class AttackSpec(_Strict):
 
 
 class BlockSpec(_Strict):
-    """One block of a table: one problem, several trainers, several attacks."""
+    """One block of a table: one problem, several trainers, several attacks; `network` changes what it names."""
 
     title: str
     problem: dict[str, Any]
+    network: NetworkSpec | None = None
     rounds: int | None = Field(default=None, ge=1)
     sfo: int | None = Field(default=None, ge=1)
     exchanges: int | None = Field(default=None, ge=1)
@@ -131,6 +132,7 @@ class Spec(_Strict):
 
     title: str
     caption: str = ""
+    layout: Literal["attacks", "networks"] = "attacks"
     seeds: list[int] = Field(default=[0], min_length=1)
     n_examples: int | None = Field(default=None, ge=1)
     curve_points: int = Field(default=12, ge=1)
@@ -140,6 +142,15 @@ class Spec(_Strict):
     profiles: dict[str, Profile] = {}
     tune: TuneSpec | None = None
     paper: dict[str, dict[str, dict[str, float]]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_blocks(cls, content: Any) -> Any:
+        """What stands under [defaults] stands in every block that does not say otherwise."""
+        if not isinstance(content, dict) or not isinstance(content.get("blocks"), list):
+            return content
+        rest = {name: value for name, value in content.items() if name != "defaults"}
+        return rest | {"blocks": [_over(content.get("defaults"), block) for block in content["blocks"]]}
 
     def with_profile(self, name: str) -> "Spec":
         """This table with the changes of a profile."""
@@ -167,11 +178,18 @@ class Spec(_Strict):
                 for name in block.trainers:
                     yield block, self.run(block, name, seed)
 
+    def network_of(self, block: BlockSpec) -> NetworkSpec:
+        """The table's network with the changes of a block."""
+        changes = block.network
+        if changes is None:
+            return self.network
+        return self.network.model_copy(update={name: getattr(changes, name) for name in changes.model_fields_set})
+
     def run(self, block: BlockSpec, trainer: str, seed: int, **changes: Any) -> "RunSpec":
         """One run of a block; `changes` replace its fields."""
         fields: dict[str, Any] = {
             "problem": block.problem,
-            "network": self.network,
+            "network": self.network_of(block),
             "trainer": trainer,
             "trainer_settings": block.trainers[trainer],
             "rounds": block.rounds,
@@ -183,6 +201,13 @@ class Spec(_Strict):
             "exchanges": block.exchanges,
         }
         return RunSpec(**(fields | changes))
+
+
+def _over(defaults: Any, said: Any) -> Any:
+    """`said`, and what it leaves out of `defaults`, table by table."""
+    if not isinstance(defaults, dict) or not isinstance(said, dict):
+        return said
+    return defaults | {name: _over(defaults.get(name), value) for name, value in said.items()}
 
 
 @dataclass(frozen=True)
