@@ -6,11 +6,11 @@ BIN := .venv/bin
 
 # make table2                    what is missing in results/
 # make table2 RESULTS=out        everything anew, in a folder of its own
-# make table2 PROFILE=quick, SEEDS=1, JOBS=4, DEVICE=cuda; also for figures, which take DATASET=a9a too
+# make table2 PROFILE=quick, SEEDS=1, JOBS=4, DEVICE=cuda; also for robust-network and for figures, which take DATASET=a9a too
 TABLE_OPTIONS := $(if $(JOBS),--jobs $(JOBS)) --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PROFILE)) $(if $(SEEDS),--seeds $(SEEDS)) \
 	$(if $(filter-out results,$(RESULTS)),--tables $(RESULTS))
 
-.PHONY: setup table1 table2 figures page tune test bench clean
+.PHONY: setup table1 table2 robust-network figures page tune test bench clean
 
 setup: .venv/installed
 
@@ -25,6 +25,10 @@ setup: .venv/installed
 table2: setup
 	$(BIN)/robustbench-dec data mnist cifar10
 	$(BIN)/robustbench-dec table tables/table2.toml $(TABLE_OPTIONS)
+
+robust-network: setup  # MNIST on other graphs and on networks that lose messages
+	$(BIN)/robustbench-dec data mnist
+	$(BIN)/robustbench-dec table tables/robust-network.toml $(TABLE_OPTIONS)
 
 figures: setup
 	$(BIN)/robustbench-dec figures tables/figures.toml $(TABLE_OPTIONS) $(if $(DATASET),--dataset $(DATASET))

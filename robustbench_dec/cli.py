@@ -102,6 +102,9 @@ def train(
     graph: Annotated[str, typer.Option(help="Who talks to whom; see `robustbench-dec list`.")] = "ring",
     weights: Annotated[str, typer.Option(help="Mixing weights: lazy, metropolis or uniform.")] = "lazy",
     matrix: Annotated[Path | None, typer.Option(help="Your own mixing matrix, with --graph file.")] = None,
+    loss: Annotated[float, typer.Option(help="Probability that a link loses its messages of a round.")] = 0.0,
+    stragglers: Annotated[float, typer.Option(help="Probability that a node comes too late for a round.")] = 0.0,
+    varying: Annotated[bool, typer.Option("--varying", help="The nodes take new places every round.")] = False,
     rounds: Annotated[int, typer.Option(min=1, help="Communication rounds.")] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     settings: Settings = [],  # noqa: B006 (typer's way)
@@ -123,7 +126,9 @@ def train(
         defaults = defaults | {"batch": 32 if about["dataset"] == "digits" else 128}
     accepted = shelf.find("trainer", trainer, Trainer).__dataclass_fields__  # type: ignore[type-abstract]
     given = {name: value for name, value in defaults.items() if name in accepted} | parse_settings(settings)
-    network = spec.NetworkSpec(graph=graph, nodes=nodes, weights=weights, matrix=matrix)
+    network = spec.NetworkSpec(
+        graph=graph, nodes=nodes, weights=weights, matrix=matrix, loss=loss, stragglers=stragglers, varying=varying
+    )
     about["name"] = problem
     one = spec.RunSpec(about, network, trainer, given, rounds, seed, curve=[], curve_points=10, curve_examples=1000)
     folder = run.train(one, results, device=checked(device))

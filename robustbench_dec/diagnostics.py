@@ -191,7 +191,7 @@ def diagnose(
     rows: list[dict[str, Any]] = []
     lowest = math.inf
     for seed in seeds:
-        net = Network(network.build())
+        net = network.connect(seed)
         oracle = Onlooker(problem, net.nodes, seed, net.ledger)
         exact = problem.exact(oracle.shards)
         state = trainer.init(oracle, net)

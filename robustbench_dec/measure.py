@@ -17,7 +17,6 @@ from torch import Tensor
 
 from robustbench_dec import files, provenance, shelf
 from robustbench_dec.errors import BadInput
-from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problems.quadratic import Quadratic
 from robustbench_dec.spec import NetworkSpec
@@ -110,7 +109,7 @@ def run(task: Task) -> dict[str, Any]:
     """Train until every goal is reached, the budget is spent, the run has stalled, or it diverges."""
     began = time.perf_counter()
     trainer, problem = task.build_trainer(), task.build_problem()
-    net = Network(task.network.build())
+    net = task.network.connect(task.seed)
     oracle = _Oracle(problem, net.nodes, task.seed, net.ledger)
     exact = problem.exact(oracle.shards)
     gradient: Callable[[Tensor], Tensor] = exact.grad_phi if trainer.has_dual else exact.grad_f_at_zero_y

@@ -57,7 +57,7 @@ def train(
         return folder
     began = time.perf_counter()
     problem, trainer = run.build_problem(), run.build_trainer()
-    net = Network(run.network.build())
+    net = run.network.connect(run.seed)
     oracle = Oracle(problem, net.nodes, run.seed, net.ledger, device)
     journal = Journal(folder / "resume.safetensors", run, trainer)
     state, curve, seconds_before = journal.restore(oracle, net)
@@ -347,10 +347,12 @@ def _finish(
 
 
 def _classifier_record(problem: Classifier, X: Tensor) -> dict[str, Any]:
-    """What run.json tells of a classifier: its data, its network, the accuracies of x-bar and of the nodes."""
+    """What run.json tells of a classifier: its data, its network, the accuracies of x-bar and of the nodes, and
+    how far the nodes are from x-bar: consensus = mean_i ||x_i - x-bar|| / ||x-bar||."""
     images = problem.images
     nodes = [accuracy(problem.module(x), images.test_images, images.test_labels) for x in X]
-    model = problem.module(X.mean(0))
+    x_bar = X.mean(0)
+    model = problem.module(x_bar)
     return {
         "classes": list(images.classes),
         "data_digest": images.digest,
@@ -364,6 +366,7 @@ def _classifier_record(problem: Classifier, X: Tensor) -> dict[str, Any]:
             "n_examples": len(images.test_labels),
             "validation": accuracy(model, images.validation_images, images.validation_labels),
         },
+        "consensus": ((X - x_bar).norm(dim=1).mean() / x_bar.norm()).item(),
     }
 
 

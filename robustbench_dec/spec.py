@@ -2,17 +2,19 @@
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from robustbench_dec import files, shelf, topology
 from robustbench_dec.attack import Attack
 from robustbench_dec.budget import Budget
 from robustbench_dec.errors import BadInput
+from robustbench_dec.faults import RELIABLE, Faults
 from robustbench_dec.foreign import attack_named
+from robustbench_dec.network import Network
 from robustbench_dec.problem import Problem
 from robustbench_dec.trainer import Trainer
 
@@ -28,7 +30,7 @@ class _Strict(BaseModel):
 
 
 class NetworkSpec(_Strict):
-    """Who talks to whom: the settings of `topology.build`."""
+    """Who talks to whom, the settings of `topology.build`, and what gets lost on the way, those of `Faults`."""
 
     graph: str = "ring"
     nodes: int = 5
@@ -37,6 +39,9 @@ class NetworkSpec(_Strict):
     probability: Number = 0.5
     seed: int = 0
     matrix: Path | None = None
+    loss: Number = 0.0
+    stragglers: Number = 0.0
+    varying: bool = False
 
     def build(self) -> Any:
         """W (n, n)."""
@@ -50,9 +55,22 @@ class NetworkSpec(_Strict):
             matrix=self.matrix,
         )
 
+    @property
+    def faults(self) -> Faults:
+        """What goes wrong in every round."""
+        return Faults(self.loss, self.stragglers, self.varying)
+
+    def connect(self, seed: int) -> Network:
+        """The network of one run; its faults are a function of the run's seed, the network's seed and the round."""
+        return Network(self.build(), faults=self.faults, key=(seed, self.seed))
+
     def settings(self) -> dict[str, Any]:
-        """Every setting; a matrix file also by its bytes, because its path does not tell what is in it."""
-        told: dict[str, Any] = self.model_dump(mode="json", exclude_none=True)
+        """Every setting; a matrix file also by its bytes, because its path does not tell what is in it.
+
+        Faults that do not occur are left out: a reliable network's run has the id it had before there were any.
+        """
+        reliable = {name for name, value in asdict(RELIABLE).items() if getattr(self, name) == value}
+        told: dict[str, Any] = self.model_dump(mode="json", exclude_none=True, exclude=reliable)
         if self.matrix is not None and self.matrix.is_file():
             told["matrix_sha256"] = files.sha256(self.matrix)
         return told
@@ -73,10 +91,11 @@ class AttackSpec(_Strict):
 
 
 class BlockSpec(_Strict):
-    """One block of a table: one problem, several trainers, several attacks."""
+    """One block of a table: one problem, several trainers, several attacks; `network` changes what it names."""
 
     title: str
     problem: dict[str, Any]
+    network: NetworkSpec | None = None
     rounds: int | None = Field(default=None, ge=1)
     sfo: int | None = Field(default=None, ge=1)
     exchanges: int | None = Field(default=None, ge=1)
@@ -113,6 +132,7 @@ class Spec(_Strict):
 
     title: str
     caption: str = ""
+    layout: Literal["attacks", "networks"] = "attacks"
     seeds: list[int] = Field(default=[0], min_length=1)
     n_examples: int | None = Field(default=None, ge=1)
     curve_points: int = Field(default=12, ge=1)
@@ -122,6 +142,15 @@ class Spec(_Strict):
     profiles: dict[str, Profile] = {}
     tune: TuneSpec | None = None
     paper: dict[str, dict[str, dict[str, float]]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_blocks(cls, content: Any) -> Any:
+        """What stands under [defaults] stands in every block that does not say otherwise."""
+        if not isinstance(content, dict) or not isinstance(content.get("blocks"), list):
+            return content
+        rest = {name: value for name, value in content.items() if name != "defaults"}
+        return rest | {"blocks": [_over(content.get("defaults"), block) for block in content["blocks"]]}
 
     def with_profile(self, name: str) -> "Spec":
         """This table with the changes of a profile."""
@@ -149,11 +178,18 @@ class Spec(_Strict):
                 for name in block.trainers:
                     yield block, self.run(block, name, seed)
 
+    def network_of(self, block: BlockSpec) -> NetworkSpec:
+        """The table's network with the changes of a block."""
+        changes = block.network
+        if changes is None:
+            return self.network
+        return self.network.model_copy(update={name: getattr(changes, name) for name in changes.model_fields_set})
+
     def run(self, block: BlockSpec, trainer: str, seed: int, **changes: Any) -> "RunSpec":
         """One run of a block; `changes` replace its fields."""
         fields: dict[str, Any] = {
             "problem": block.problem,
-            "network": self.network,
+            "network": self.network_of(block),
             "trainer": trainer,
             "trainer_settings": block.trainers[trainer],
             "rounds": block.rounds,
@@ -165,6 +201,13 @@ class Spec(_Strict):
             "exchanges": block.exchanges,
         }
         return RunSpec(**(fields | changes))
+
+
+def _over(defaults: Any, said: Any) -> Any:
+    """`said`, and what it leaves out of `defaults`, table by table."""
+    if not isinstance(defaults, dict) or not isinstance(said, dict):
+        return said
+    return defaults | {name: _over(defaults.get(name), value) for name, value in said.items()}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import pandas as pd
 import safetensors.torch
 import torch
 
-from robustbench_dec import files, leaderboard, plots, run, spec, table
+from robustbench_dec import files, leaderboard, network_table, plots, run, spec, table
 from robustbench_dec import progress as progress_bars
 from robustbench_dec.attack import Attack
 from robustbench_dec.data import catalogue
@@ -118,6 +118,8 @@ def report(specification: spec.Spec, stem: str, results: Path, tables: Path) -> 
         for path, _ in _cells(folder, specification.n_examples, block)
     ]
     rows = everything[pd.MultiIndex.from_frame(everything[["run_id", "cell"]]).isin(wanted)]
+    if specification.layout == "networks":
+        return [results / "leaderboard.csv", *network_table.render(specification, rows, results, tables / stem)]
     written = table.render(
         rows, blocks(specification), tables / stem, specification.caption, specification.paper or None
     )

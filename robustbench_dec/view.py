@@ -21,7 +21,7 @@ from robustbench_dec.plots import DATASETS
 from robustbench_dec.table import ATTACKS, METHODS, Entry
 from robustbench_dec.trainer import Trainer
 
-WORDS = {"problem.eps": "training δ", "n_examples": "images", "rel_alpha": "alpha/eps"}
+WORDS = {"problem.eps": "training δ", "network.loss": "link loss", "n_examples": "images", "rel_alpha": "alpha/eps"}
 """How a label calls a setting, where its own name would mislead."""
 ADDED = ["submitter", "setup", "model", "strength", "attack_label"]
 """Columns that `read` adds to the leaderboard's own."""
