@@ -1,6 +1,7 @@
 """Network: the only road between nodes, metered. Here all nodes live in one process; rows of a stack are nodes."""
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ class Network:
         self.faults = faults
         self.key = key
         self.nodes = len(W)
-        self.rows: Sequence[int] = range(self.nodes)
+        self.rows = range(self.nodes)
         """The nodes that this process holds: row k of its stacks is node rows[k]. Here all of them."""
         self.spectral_rate = topology.spectral_rate(W)
         off_diagonal = (W != 0) & ~np.eye(self.nodes, dtype=bool)
@@ -46,7 +47,7 @@ class Network:
 
     def mix(self, *stacks: Tensor) -> Any:
         """W Z for each stack Z, all sent together in one exchange; one stack comes back bare, several as a tuple."""
-        return _bare(self._charged_exchange(list(stacks)))
+        return bare(self._charged_exchange(list(stacks)))
 
     def fastmix(self, *stacks: Tensor, rounds: int) -> Any:
         """Chebyshev-accelerated gossip (Liu and Morse 2011; used by DREAM), `rounds` exchanges:
@@ -63,15 +64,48 @@ class Network:
         for _ in range(rounds):
             WU = self._charged_exchange(U)
             U_prev, U = U, [(1 + eta) * wu - eta * v for wu, v in zip(WU, U_prev, strict=True)]
-        return _bare(U)
+        return bare(U)
 
     def mean(self, *stacks: Tensor) -> Any:
         """The exact mean row of each stack, in every row; charged as one all-reduce."""
         self.ledger.all_reduces += 1
-        return _bare([Z.mean(0, keepdim=True).expand_as(Z) for Z in stacks])
+        return bare([Z.mean(0, keepdim=True).expand_as(Z) for Z in stacks])
+
+    # What the runner needs where several processes share the nodes; it is not charged.
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process measures and writes files."""
+        return True
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes that this process has handed to a transport."""
+        return 0
+
+    def gathered(self, Z: Tensor) -> Tensor | None:
+        """The whole stack (n, ...), on the process that writes."""
+        return Z
+
+    def scattered(self, whole: Tensor | None, like: Tensor) -> Tensor:
+        """This process' rows of a stack that the writing process has; `like` tells their shape and type."""
+        assert whole is not None
+        return whole
+
+    def told(self, content: Any = None) -> Any:
+        """What the writing process says."""
+        return content
+
+    def agreed(self, losses: Tensor, save: bool) -> tuple[Tensor, bool]:
+        """The losses of all nodes (n,), and whether the writing process wants to save."""
+        return losses, save
+
+    def total(self, count: int) -> int:
+        """The sum over all processes."""
+        return count
 
     def _charged_exchange(self, stacks: list[Tensor]) -> list[Tensor]:
-        self.ledger.charge_exchange(sum(_row_bytes(Z) for Z in stacks))
+        self.ledger.charge_exchange(sum(row_bytes(Z) for Z in stacks))
         return self._exchange(stacks)
 
     def _exchange(self, stacks: list[Tensor]) -> list[Tensor]:
@@ -79,17 +113,17 @@ class Network:
         gossip = self._this_round()
         return [gossip(Z) for Z in stacks]
 
-    def _this_round(self) -> "_Gossip":
+    def _this_round(self) -> "Gossip":
         if self.faults != RELIABLE and self._gossip.round != self.ledger.rounds:
             self._gossip = self._draw()
         return self._gossip
 
-    def _draw(self) -> "_Gossip":
+    def _draw(self) -> "Gossip":
         round = self.ledger.rounds
-        return _Gossip(round, self.faults.matrix(self.W, self.key, round))
+        return Gossip(round, self.faults.matrix(self.W, self.key, round))
 
 
-class _Gossip:
+class Gossip:
     """The product with one round's mixing matrix, its sums in a fixed order."""
 
     def __init__(self, round: int, W: np.ndarray) -> None:
@@ -101,6 +135,15 @@ class _Gossip:
         self._senders = torch.from_numpy(order)
         self._weights = torch.from_numpy(np.take_along_axis(W, order, axis=1))
 
+    def part(self, rows: range, places: Mapping[int, int]) -> "Gossip":
+        """The same sums for some rows alone, on a stack in which node j stands at places[j]."""
+        part = copy.copy(self)
+        part._weights = self._weights[list(rows)]
+        # Padding has weight 0: any row that is there will do.
+        senders = [[places.get(j, 0) for j in line] for line in self._senders[list(rows)].tolist()]
+        part._senders = torch.tensor(senders)
+        return part
+
     def __call__(self, Z: Tensor) -> Tensor:
         weights = self._weights.to(Z)
         mixed = weights[:, :1] * Z[self._senders[:, 0]]
@@ -109,9 +152,11 @@ class _Gossip:
         return mixed
 
 
-def _row_bytes(Z: Tensor) -> int:
+def row_bytes(Z: Tensor) -> int:
+    """The size of one node's row."""
     return Z[0].numel() * Z.element_size()
 
 
-def _bare(stacks: list[Tensor]) -> Any:
+def bare(stacks: list[Tensor]) -> Any:
+    """One stack as it is, several as a tuple."""
     return stacks[0] if len(stacks) == 1 else tuple(stacks)

@@ -16,45 +16,62 @@ class Oracle:
     to position k, so a resumed run draws what an undisturbed one would have drawn; `draws` is all there is to save.
     """
 
-    def __init__(self, problem: Problem, nodes: int, seed: int, ledger: Ledger, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        nodes: int,
+        seed: int,
+        ledger: Ledger,
+        device: str = "cpu",
+        rows: range | None = None,
+    ) -> None:
         self.problem = problem
         self.nodes = nodes
+        self.rows = range(nodes) if rows is None else rows
+        """The nodes whose samples this process holds: row k of a stack is node rows[k]."""
         self.seed = seed
         self.ledger = ledger
         self.device = device
         self.draws = 0
-        self.shards: Batch = tuple(part.to(device) for part in problem.shards(nodes, seed))
+        shards = problem.shards(nodes, seed)
+        if len(self.rows) < nodes:
+            shards = tuple(part[self.rows.start : self.rows.stop].clone() for part in shards)
+        self.shards: Batch = tuple(part.to(device) for part in shards)
         self.m = self.shards[0].shape[1]
-        self.last_loss = float("nan")
+        self.losses = torch.full((len(self.rows),), float("nan"))
+        """Of these nodes, at the last gradient; NaN before the first."""
+
+    @property
+    def last_loss(self) -> float:
+        """The mean loss of these nodes at the last gradient."""
+        return self.losses.mean().item()
 
     def start(self) -> tuple[Tensor, Tensor]:
         """X0 (n, d) and Y0 (n, q): every node starts at the problem's common point."""
         x0, y0 = self.problem.start(self.seed)
         x0, y0 = x0.to(self.device), y0.to(self.device)
-        return x0.expand(self.nodes, -1).clone(), y0.expand(self.nodes, -1).clone()
+        return x0.expand(len(self.rows), -1).clone(), y0.expand(len(self.rows), -1).clone()
 
     def draw(self, size: int) -> Batch:
         """xi: an independent minibatch per node, without repetition inside a minibatch: tensors (n, size, ...)."""
         if not 1 <= size <= self.m:
             raise BadInput(f"a batch must have 1 to {self.m} samples, the size of a node's share, not {size}")
-        rows = np.stack([self._indices(i, size) for i in range(self.nodes)])
+        rows = np.stack([self._indices(i, size) for i in self.rows])
         self.draws += 1
         index = torch.from_numpy(rows).to(self.device)
-        node = torch.arange(self.nodes, device=self.device)[:, None]
+        node = torch.arange(len(self.rows), device=self.device)[:, None]
         return tuple(part[node, index] for part in self.shards)
 
     def grad(self, X: Tensor, Y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Gx (n, d) and Gy (n, q) at (X, Y) on `batch`; charged one paired call per sample."""
         self.ledger.charge_gradients(batch[0].shape[1], y=True)
-        Gx, Gy, losses = self.problem.grads(X, Y, batch)
-        self.last_loss = losses.mean().item()
+        Gx, Gy, self.losses = self.problem.grads(X, Y, batch)
         return Gx, Gy
 
     def grad_x(self, X: Tensor, Y: Tensor | None, batch: Batch) -> Tensor:
         """Gx (n, d) alone; Y = None stands for Y = 0."""
         self.ledger.charge_gradients(batch[0].shape[1], y=False)
-        Gx, losses = self.problem.grads_x(X, Y, batch)
-        self.last_loss = losses.mean().item()
+        Gx, self.losses = self.problem.grads_x(X, Y, batch)
         return Gx
 
     def full_grad(self, X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:

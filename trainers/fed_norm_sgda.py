@@ -49,10 +49,10 @@ class FedNormSGDA(Trainer):
 
     def init(self, oracle: Oracle, net: Network) -> State:
         X, Y = oracle.start()
-        n = len(X)
+        n = oracle.nodes
         steps = (self.K,) * n if isinstance(self.K, int) else self.K
         require(len(steps) == n, f"K must be one number for all nodes or {n} numbers, one per node, not {len(steps)}")
-        return State(X, Y, torch.tensor(steps, device=X.device)[:, None])
+        return State(X, Y, torch.tensor([steps[i] for i in oracle.rows], device=X.device)[:, None])
 
     def step(self, state: State, oracle: Oracle, net: Network) -> State:
         X0, Y0, K = state

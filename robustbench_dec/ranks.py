@@ -1,0 +1,183 @@
+"""Ranks: the processes that share the nodes of a run, started by torchrun, and what they send to each other.
+
+Everything that crosses processes goes through here and is counted. Nothing is pickled: rows travel as bytes whose
+shapes both sides know, words as JSON.
+"""
+
+import contextlib
+import datetime
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from robustbench_dec.errors import BadInput
+
+TIMEOUT = 600.0
+"""Seconds after which a rank that says nothing is given up; the others wait while rank 0 measures and writes."""
+
+
+class Lost(BadInput):
+    """Another rank died or fell silent; the message names both."""
+
+
+class Ranks:
+    """The processes of one run: this one's number, and how many there are."""
+
+    def __init__(self, device: str = "cpu", timeout: float = TIMEOUT) -> None:
+        """Meet the other processes, as torchrun's environment variables say."""
+        self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        self.device = torch.device(device)
+        if self.device.type == "cuda" and self.device.index is None:  # one GPU for every process of this machine
+            self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        self.wire_bytes = 0
+        """What this process has handed to the transport for gossip and means."""
+        self.seconds = 0.0
+        """Time this process has spent in gossip and means, waiting for others included."""
+        self.where = "before the first round"
+        self._stopped = False
+        backend = "nccl" if self.device.type == "cuda" else "gloo"
+        try:
+            dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout))
+        except (RuntimeError, ValueError) as error:
+            raise BadInput(
+                f"rank {self.rank} of {self.size} could not meet the others ({_first_line(error)}); start all of them "
+                "by torchrun with the same rendezvous settings"
+            ) from error
+
+    @staticmethod
+    def present() -> bool:
+        """Whether this process was started by torchrun."""
+        return {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process measures and writes: rank 0."""
+        return self.rank == 0
+
+    def rows(self, nodes: int) -> range:
+        """The nodes of this rank."""
+        return self.split(nodes)[self.rank]
+
+    def split(self, nodes: int) -> list[range]:
+        """Who holds which nodes: blocks of neighbouring numbers, their sizes differing by one at most."""
+        if self.size > nodes:
+            raise BadInput(f"{nodes} nodes can be spread over {nodes} processes at most, not over {self.size}")
+        edges = [nodes * r // self.size for r in range(self.size + 1)]
+        return [range(edges[r], edges[r + 1]) for r in range(self.size)]
+
+    def swap(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, int]) -> dict[int, Tensor]:
+        """Send bytes to some ranks while receiving so many bytes from some; one message for each."""
+        received = {
+            rank: torch.empty(size, dtype=torch.uint8, device=self.device) for rank, size in sorted(incoming.items())
+        }
+        operations = [dist.P2POp(dist.irecv, data, rank) for rank, data in received.items()]
+        operations += [dist.P2POp(dist.isend, data, rank) for rank, data in sorted(outgoing.items())]
+        partners = [*received, *sorted(outgoing)]
+        if not operations:
+            return {}
+        with self._naming(partners):
+            works = dist.batch_isend_irecv(operations)
+        for work, partner in zip(works, partners if len(works) == len(partners) else [None] * len(works), strict=True):
+            with self._naming(partners if partner is None else [partner]):
+                work.wait()
+        return received
+
+    def add(self, values: Tensor) -> Tensor:
+        """The sum over all ranks, in place: one all-reduce."""
+        with self._naming([rank for rank in range(self.size) if rank != self.rank]):
+            dist.all_reduce(values)
+        return values
+
+    def tell(self, content: Any = None) -> Any:
+        """What rank 0 says, on every rank: anything that JSON can hold."""
+        text = json.dumps(content).encode() if self.writes else b""
+        length = self.add(torch.tensor([len(text)], device=self.device))
+        data = torch.zeros(int(length), dtype=torch.uint8, device=self.device)
+        if self.writes:
+            data = torch.frombuffer(bytearray(text), dtype=torch.uint8).to(self.device)
+        with self._naming([0]):
+            dist.broadcast(data, 0)
+        return json.loads(bytes(data.cpu().numpy()))
+
+    def gather(self, Z: Tensor, nodes: int) -> Tensor | None:
+        """The whole stack (n, ...) on rank 0, from everyone's rows."""
+        blocks, shape = self.split(nodes), Z.shape[1:]
+        row = shape.numel() * Z.element_size()
+        if not self.writes:
+            self.swap({0: as_bytes(Z)}, {})
+            return None
+        others = self.swap({}, {rank: len(blocks[rank]) * row for rank in range(1, self.size)})
+        parts = [from_bytes(data, Z.dtype, (len(blocks[rank]), *shape)) for rank, data in others.items()]
+        return torch.cat([Z, *parts])
+
+    def scatter(self, whole: Tensor | None, like: Tensor, nodes: int) -> Tensor:
+        """This rank's rows of a stack that rank 0 holds; `like` tells shape and type."""
+        blocks, row = self.split(nodes), like.shape[1:].numel() * like.element_size()
+        if whole is not None:
+            self.swap({rank: as_bytes(whole[list(blocks[rank])]) for rank in range(1, self.size)}, {})
+            return whole[list(blocks[0])]
+        data = self.swap({}, {0: len(blocks[self.rank]) * row})[0]
+        return from_bytes(data, like.dtype, tuple(like.shape))
+
+    @contextlib.contextmanager
+    def leaving_politely(self) -> Iterator[None]:
+        """When one rank dies, torchrun asks the others to end; they go on until an exchange tells them who died."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        former = signal.signal(signal.SIGTERM, self._note_stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, former)
+            if dist.is_initialized():
+                with contextlib.suppress(RuntimeError):
+                    dist.destroy_process_group()
+
+    def _note_stop(self, *_: Any) -> None:
+        self._stopped = True
+
+    @contextlib.contextmanager
+    def _naming(self, partners: list[int]) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            who = "rank" if len(partners) == 1 else "one of the ranks"
+            raise Lost(
+                f"rank {self.rank} lost its neighbour, {who} {', '.join(map(str, partners))}, {self.where} "
+                f"({_first_line(error)}); start the same command again and it goes on from the last save"
+            ) from error
+        if self._stopped:
+            raise Lost(
+                f"rank {self.rank} was asked to end {self.where}, most likely because another rank died; start the "
+                "same command again and it goes on from the last save"
+            )
+
+
+def as_bytes(Z: Tensor) -> Tensor:
+    """A stack's numbers as they lie in memory."""
+    return Z.detach().contiguous().view(-1).view(torch.uint8)
+
+
+def from_bytes(data: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    """What `as_bytes` has been given."""
+    return data.view(dtype).view(shape)
+
+
+def needed(W: np.ndarray, mine: range, theirs: range) -> list[int]:
+    """Their rows without which mine cannot be mixed: j with W_ij != 0 for an i of mine, ascending."""
+    return [j for j in theirs if (W[list(mine), j] != 0).any()]
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0][:200]

@@ -1,0 +1,111 @@
+"""What test_ranks.py starts under torchrun: some rounds of every trainer, the whole stacks to a file, costs to another.
+
+    torchrun --nproc-per-node R tests/on_ranks.py FOLDER [fault ...]
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+import torch.distributed as dist
+
+from robustbench_dec import shelf, topology
+from robustbench_dec.distributed import DistributedNetwork
+from robustbench_dec.faults import Faults
+from robustbench_dec.network import Network
+from robustbench_dec.oracle import Oracle
+from robustbench_dec.problem import Problem
+from robustbench_dec.problems.quadratic import Quadratic
+from robustbench_dec.problems.robust_logistic import RobustLogistic
+from robustbench_dec.problems.universal import Universal
+from robustbench_dec.ranks import Ranks
+from robustbench_dec.trainer import Trainer
+
+NODES, ROUNDS = 7, 20
+W = topology.build("erdos_renyi", NODES, "metropolis", probability=0.4, seed=3)
+FAULTS = Faults(loss=0.3, stragglers=0.1, varying=True)
+
+
+def trainer(name: str, step: float, batch: int) -> Trainer:
+    """A trainer of the shelf with small steps."""
+    cls = shelf.find("trainer", name, Trainer)  # type: ignore[type-abstract]
+    known = {field.name: field.default is MISSING for field in fields(cls) if field.init}
+    settings: dict[str, Any] = {field: step for field, required in known.items() if required}
+    settings |= {field: batch for field in known if field.endswith("batch")}
+    if name == "fed_norm_sgda":
+        settings["K"] = (1, 2, 3, 1, 2, 3, 4)  # nodes differ, so a rank must take its own
+    return shelf.make(cls, settings)
+
+
+def cases() -> Iterator[tuple[str, Problem, Trainer, Faults]]:
+    """All that is run, by name."""
+    quadratic = Quadratic(m=6, noise=0.1, heterogeneity=0.5)
+    for name in shelf.names("trainer"):
+        yield f"quadratic/{name}", quadratic, trainer(name, 0.01, 3), Faults()
+    for name in ("dec_fedtrack", "dream"):
+        yield f"quadratic-faults/{name}", quadratic, trainer(name, 0.01, 3), FAULTS
+    logistic = RobustLogistic(dataset="breast_cancer", nodes=NODES)
+    yield "logistic/dec_fedtrack", logistic, trainer("dec_fedtrack", 1e-4, 16), Faults()
+    for name in ("dec_fedtrack", "k_gt"):
+        yield f"network/{name}", Universal(), trainer(name, 0.1, 16), Faults()
+
+
+def work(net: Network, problem: Problem, one: Trainer) -> dict[str, torch.Tensor]:
+    """The whole stacks of the state after ROUNDS rounds, on the process that writes."""
+    oracle = Oracle(problem, NODES, 1, net.ledger, rows=net.rows)
+    assert len(oracle.shards[0]) == len(net.rows)  # a process holds its own samples only
+    state = one.init(oracle, net)
+    for _ in range(ROUNDS):
+        state = one.step(state, oracle, net)
+        net.ledger.rounds += 1
+    whole = {name: net.gathered(Z) for name, Z in state._asdict().items()}
+    return {name: Z.contiguous() for name, Z in whole.items() if Z is not None}
+
+
+def main(folder: Path) -> None:
+    """Run all cases and count what is handed to the transport behind the network's back."""
+    handed = 0
+    send, reduce = dist.batch_isend_irecv, dist.all_reduce
+
+    def counted_send(operations: list[Any]) -> Any:
+        nonlocal handed
+        handed += sum(one.tensor.numel() * one.tensor.element_size() for one in operations if one.op is dist.isend)
+        return send(operations)
+
+    def counted_reduce(values: torch.Tensor) -> Any:
+        nonlocal handed
+        handed += values.numel() * values.element_size()
+        return reduce(values)
+
+    ranks = Ranks()
+    tensors, costs = {}, {}
+    for name, problem, one, faults in cases():
+        dist.batch_isend_irecv, dist.all_reduce = counted_send, counted_reduce  # type: ignore[assignment]
+        handed = 0
+        before = ranks.wire_bytes
+        net = DistributedNetwork(W, ranks, faults, key=(1, 0))
+        gathered = net.gathered  # measuring is no gossip: it is not counted
+        net.gathered = lambda Z: _uncounted(gathered, Z, send, reduce)  # type: ignore[method-assign]
+        for field, Z in work(net, problem, one).items():
+            tensors[f"{name}/{field}"] = Z
+        assert handed == ranks.wire_bytes - before, (name, handed, ranks.wire_bytes - before)
+        costs[name] = net.ledger.row() | {"wire_bytes": net.total(ranks.wire_bytes - before)}
+    if ranks.writes:
+        safetensors.torch.save_file(tensors, folder / "stacks.safetensors")
+        (folder / "costs.json").write_text(json.dumps(costs))
+    dist.destroy_process_group()
+
+
+def _uncounted(gathered: Any, Z: torch.Tensor, send: Any, reduce: Any) -> Any:
+    dist.batch_isend_irecv, dist.all_reduce = send, reduce
+    return gathered(Z)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(Path(sys.argv[1]))

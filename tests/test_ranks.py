@@ -1,0 +1,92 @@
+"""The same trainers on real processes under torchrun: the simulator's numbers, counted bytes, no hang, nothing lost."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import on_ranks
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from robustbench_dec.errors import BadInput
+from robustbench_dec.network import Gossip, Network
+from robustbench_dec.ranks import Ranks, needed
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def torchrun(processes: int, *command: str, **settings: Any) -> subprocess.CompletedProcess[str]:
+    """Start so many processes on this machine, at a port of their own, and wait for them."""
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", *command]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        start, env=environment, capture_output=True, text=True, check=False, timeout=400, **settings
+    )
+
+
+@pytest.fixture(scope="session")
+def simulated() -> dict[str, tuple[dict[str, Tensor], dict[str, int]]]:
+    """Every case in one process: final stacks and costs."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    found = {}
+    for name, problem, one, faults in on_ranks.cases():
+        net = Network(on_ranks.W, faults=faults, key=(1, 0))
+        found[name] = on_ranks.work(net, problem, one), net.ledger.row()
+    torch.set_num_threads(threads)
+    return found
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 5])
+def test_processes_give_the_simulators_numbers_at_the_same_costs(
+    processes: int, simulated: dict[str, tuple[dict[str, Tensor], dict[str, int]]], tmp_path: Path
+) -> None:
+    done = torchrun(processes, str(ROOT / "tests" / "on_ranks.py"), str(tmp_path))
+    assert done.returncode == 0, done.stderr[-3000:]
+    stacks = safetensors.torch.load_file(tmp_path / "stacks.safetensors")
+    costs = json.loads((tmp_path / "costs.json").read_text())
+    assert len(simulated) > 18
+    for name, (expected, ledger) in simulated.items():
+        wire = costs[name].pop("wire_bytes")
+        assert costs[name] == ledger, name
+        assert (wire > 0) == (processes > 1 or ledger["all_reduces"] > 0)
+        for field, Z in expected.items():
+            tolerance = 1e-6 if name.startswith("network/") else 1e-12
+            other = stacks[f"{name}/{field}"]
+            assert other.dtype == Z.dtype and other.shape == Z.shape
+            apart = (other.double() - Z.double()).abs().max() / Z.double().abs().max().clamp_min(1e-300)
+            if field in ("C", "D", "Ux", "Uy"):  # differences of nearly equal numbers: judged on the gradients' scale
+                apart = (other.double() - Z.double()).abs().max()
+            assert apart <= tolerance, (name, field, float(apart))
+
+
+def test_what_crosses_processes_is_what_the_other_side_needs(tmp_path: Path) -> None:
+    """Two stacks of 5 and 3 doubles over the ring 0 1 | 2 3 4: rows 1 and 0 go right, rows 2 and 4 go left."""
+    W = np.zeros((5, 5))
+    for i in range(5):
+        W[i, [i, (i + 1) % 5, (i - 1) % 5]] = 1 / 3
+    assert needed(W, range(2), range(2, 5)) == [2, 4]
+    assert needed(W, range(2, 5), range(2)) == [0, 1]
+    assert needed(np.eye(5), range(2), range(2, 5)) == []
+    Z = torch.randn(5, 4, dtype=torch.float64)
+    whole = Gossip(0, W)
+    part = whole.part(range(2), {0: 0, 1: 1, 2: 2, 4: 3})
+    assert part(Z[[0, 1, 2, 4]]).equal(whole(Z)[:2])
+
+
+def test_nodes_are_spread_evenly_and_in_order() -> None:
+    ranks = object.__new__(Ranks)
+    for size in range(1, 8):
+        ranks.size = size
+        blocks = ranks.split(7)
+        assert [i for block in blocks for i in block] == list(range(7))
+        assert max(map(len, blocks)) - min(map(len, blocks)) <= 1
+    ranks.size = 8
+    with pytest.raises(BadInput, match="7 nodes can be spread over 7 processes at most, not over 8"):
+        ranks.split(7)
