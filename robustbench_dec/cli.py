@@ -47,7 +47,9 @@ app = typer.Typer(
 
 Results = Annotated[Path, typer.Option(help="Folder of runs and the leaderboard.")]
 Device = Annotated[str, typer.Option(help="Where to train and attack: cpu, cuda, cuda:1, mps.")]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Runs side by side (default: one per core, 1 on a GPU).")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Workers side by side (default: one per core, 1 on a GPU).")]
+SaveSeconds = Annotated[float, typer.Option(min=0, help="Save where a training stands every so many seconds.")]
+SaveRounds = Annotated[int | None, typer.Option(min=1, help="Save it also every so many rounds.")]
 Settings = Annotated[list[str], typer.Option("--set", help="A setting as NAME=VALUE; may be given several times.")]
 Specification = Annotated[Path, typer.Argument(help="A specification such as tables/table2.toml.")]
 Profile = Annotated[str | None, typer.Option(help="A profile of the specification, for example quick.")]
@@ -107,6 +109,8 @@ def train(
     settings: Settings = [],  # noqa: B006 (typer's way)
     results: Results = Path("results"),
     device: Device = "cpu",
+    save_seconds: SaveSeconds = 20.0,
+    save_rounds: SaveRounds = None,
 ) -> None:
     """Train one model; with no arguments, Dec-FedTrack on 8x8 digits in a few seconds."""
     asked: dict[str, Any] = {
@@ -126,8 +130,8 @@ def train(
     network = spec.NetworkSpec(graph=graph, nodes=nodes, weights=weights, matrix=matrix)
     about["name"] = problem
     one = spec.RunSpec(about, network, trainer, given, rounds, seed, curve=[], curve_points=10, curve_examples=1000)
-    folder = run.train(one, results, device=checked(device))
-    record = files.read_json(folder / "run.json")
+    folder = run.train(one, results, device=checked(device), save_seconds=save_seconds, save_rounds=save_rounds)
+    record = files.read_sealed(folder / "run.json")
     ledger = record["ledger"]
     if "clean" in record:
         clean = record["clean"]
@@ -156,7 +160,7 @@ def attack(
         raise BadInput(f"no finished run in {folder}; `robustbench-dec train` makes one and prints its folder")
     cls, given = attack_named(attack), parse_settings(settings)
     attacks = [(label(attack), shelf.make(cls, {"eps": shelf.number(radius), **given})) for radius in eps.split(",")]
-    problem_settings = dict(files.read_json(folder / "run.json")["settings"]["problem"])
+    problem_settings = dict(files.read_sealed(folder / "run.json")["settings"]["problem"])
     problem = shelf.make(shelf.find("problem", problem_settings.pop("name"), Classifier), problem_settings)  # type: ignore[type-abstract]
     for cell in run.attack(folder, attacks, problem=problem, n_examples=n_examples, device=checked(device)):
         flags = f"  flags: {', '.join(cell['flags'])}" if cell["flags"] else ""
@@ -258,12 +262,17 @@ def table(
     tables: Tables = None,
     jobs: Jobs = None,
     device: Device = "cpu",
+    save_seconds: SaveSeconds = 20.0,
+    save_rounds: SaveRounds = None,
 ) -> None:
     """Make a table: train and attack what is missing, then render. Interrupted, it goes on where it was."""
     wanted, stem = chosen(specification, profile, seeds)
-    folders = suite.make(wanted, results, device=checked(device), jobs=workers(jobs, device))
+    home = tables or specification.parent
+    files.sweep(home)
+    saving: dict[str, Any] = {"save_seconds": save_seconds, "save_rounds": save_rounds}
+    folders = suite.make(wanted, results, device=checked(device), jobs=workers(jobs, device), **saving)
     typer.echo(f"{len(folders)} runs complete in {results}")
-    for path in report(wanted, stem, results, tables or specification.parent):
+    for path in report(wanted, stem, results, home):
         typer.echo(f"wrote {path}")
 
 
@@ -291,6 +300,8 @@ def make_figures(
     tables: Tables = None,
     jobs: Jobs = None,
     device: Device = "cpu",
+    save_seconds: SaveSeconds = 20.0,
+    save_rounds: SaveRounds = None,
 ) -> None:
     """Draw Phi and accuracy against oracle calls and communication, after training what is missing."""
     wanted, stem = chosen(specification, profile, seeds)
@@ -304,8 +315,11 @@ def make_figures(
     wanted, reasons = figures.available(wanted)
     for reason in reasons:
         typer.echo(reason, err=True)
-    suite.make(wanted, results, device=checked(device), jobs=workers(jobs, device))
-    for path in figures.report(wanted, stem, results, tables or specification.parent):
+    home = tables or specification.parent
+    files.sweep(home)
+    saving: dict[str, Any] = {"save_seconds": save_seconds, "save_rounds": save_rounds}
+    suite.make(wanted, results, device=checked(device), jobs=workers(jobs, device), **saving)
+    for path in figures.report(wanted, stem, results, home):
         typer.echo(f"wrote {path}")
 
 
