@@ -173,13 +173,15 @@ def evaluate(
             continue
         batch = images[first : first + batch_size], labels[first : first + batch_size]
         try:
-            done[number] = _attack_batch(attack, counter, *batch, seed=seed + 1 + number)
+            part = _attack_batch(attack, counter, *batch, seed=seed + 1 + number)
         except Exception as error:  # whatever the attack raises
             if parts is None:
                 raise
             failures[number] = error
             if len(failures) == GIVE_UP:
                 break
+        else:
+            done[number] = part  # a full disk, which may show here, is not the attack's failure
     if failures:
         raise _told(attack, failures, len(batches), len(done))
     ordered = [done[number] for number in range(len(batches))]

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from robustbench_dec import files
+from robustbench_dec import progress as progress_bars
 from robustbench_dec.attack import Part
-from robustbench_dec.errors import BadInput
 
 
 class Kept(MutableMapping[int, Part]):
@@ -21,11 +21,12 @@ class Kept(MutableMapping[int, Part]):
         self.path, self.key = path, files.digest(key)
         self._parts: dict[int, Part] = {}
         try:
-            content = files.read_json(path) if path.is_file() else {}
-            if content.get("key") == self.key:
-                self._parts = {int(number): _read(part) for number, part in content["batches"].items()}
-        except (BadInput, KeyError, TypeError, ValueError, AttributeError):
-            self._parts = {}  # a damaged file costs its batches, nothing else
+            content = files.read_sealed(path) if path.is_file() else {}
+        except files.Damaged as error:
+            progress_bars.say(f"{error.fact}; its batches are attacked again")
+            content = {}
+        if content.get("key") == self.key:
+            self._parts = {int(number): _read(part) for number, part in content["batches"].items()}
 
     def __getitem__(self, number: int) -> Part:
         return self._parts[number]
@@ -44,13 +45,9 @@ class Kept(MutableMapping[int, Part]):
     def __len__(self) -> int:
         return len(self._parts)
 
-    def finish(self) -> None:
-        """The whole is stored elsewhere."""
-        self.path.unlink(missing_ok=True)
-
     def _write(self) -> None:
         batches = {str(number): _written(part) for number, part in self._parts.items()}
-        files.write_json(self.path, {"key": self.key, "batches": batches})
+        files.write_sealed(self.path, {"key": self.key, "batches": batches})
 
 
 def pack(bits: Tensor) -> str:

@@ -1,7 +1,9 @@
 """The command line: `robustbench-dec` or `python -m robustbench_dec`."""
 
+import functools
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +36,7 @@ from robustbench_dec import table1_report as claims_report
 from robustbench_dec.errors import BadInput
 from robustbench_dec.foreign import attack_named, label
 from robustbench_dec.problem import Classifier, Problem
+from robustbench_dec.ranks import Lost, Ranks
 from robustbench_dec.trainer import Trainer
 
 app = typer.Typer(
@@ -47,13 +50,27 @@ app = typer.Typer(
 
 Results = Annotated[Path, typer.Option(help="Folder of runs and the leaderboard.")]
 Device = Annotated[str, typer.Option(help="Where to train and attack: cpu, cuda, cuda:1, mps.")]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Runs side by side (default: one per core, 1 on a GPU).")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Workers side by side (default: one per core, 1 on a GPU).")]
+SaveSeconds = Annotated[float, typer.Option(min=0, help="Save where a training stands every so many seconds.")]
+SaveRounds = Annotated[int | None, typer.Option(min=1, help="Save it also every so many rounds.")]
 Settings = Annotated[list[str], typer.Option("--set", help="A setting as NAME=VALUE; may be given several times.")]
 Specification = Annotated[Path, typer.Argument(help="A specification such as tables/table2.toml.")]
 Profile = Annotated[str | None, typer.Option(help="A profile of the specification, for example quick.")]
 Seeds = Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")]
 Tables = Annotated[Path | None, typer.Option(help="Where to write (default: beside the specification).")]
 ProblemSettings = Annotated[list[str], typer.Option("--problem-set", help="A setting of the problem as NAME=VALUE.")]
+
+WITH_SPECIFICATION = {
+    "specification",
+    "profile",
+    "seeds",
+    "results",
+    "device",
+    "save_seconds",
+    "save_rounds",
+    "timeout",
+}
+"""What `train` takes beside a specification."""
 
 STARTERS: dict[str, dict[str, Any]] = {
     "universal": {"eta_c": 0.1, "eta_d": 1.0},
@@ -90,6 +107,12 @@ def list_parts() -> None:
 
 @app.command()
 def train(
+    context: typer.Context,
+    specification: Annotated[
+        Path | None, typer.Argument(help="Train every run of a specification such as tables/table2.toml.")
+    ] = None,
+    profile: Profile = None,
+    seeds: Seeds = None,
     trainer: Annotated[str, typer.Option(help="A trainer's name, or path/to/mine.py:Mine.")] = "dec_fedtrack",
     problem: Annotated[str, typer.Option(help="universal (networks), robust_logistic or quadratic.")] = "universal",
     dataset: Annotated[str | None, typer.Option(help="digits, mnist, cifar10, a9a, ...; see `list`.")] = None,
@@ -110,8 +133,26 @@ def train(
     settings: Settings = [],  # noqa: B006 (typer's way)
     results: Results = Path("results"),
     device: Device = "cpu",
+    save_seconds: SaveSeconds = 20.0,
+    save_rounds: SaveRounds = None,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds until a silent process is given up (torchrun).")] = 600,
 ) -> None:
-    """Train one model; with no arguments, Dec-FedTrack on 8x8 digits in a few seconds."""
+    """Train one model, or all of a specification; with no arguments, Dec-FedTrack on 8x8 digits in a few seconds.
+
+    Under "torchrun --nproc-per-node R -m robustbench_dec train ..." R processes share the nodes of each run.
+    """
+    habits = functools.partial(run.train, results=results, save_seconds=save_seconds, save_rounds=save_rounds)
+    if specification is not None:
+        both = [name for name in context.params if name not in WITH_SPECIFICATION and _given(context, name)]
+        if both:
+            raise BadInput(
+                f"{specification} says what to train, so --{both[0].replace('_', '-')} cannot; leave one of them out"
+            )
+        wanted, _ = chosen(specification, profile, seeds)
+        _on_ranks(habits, [one for _, one in wanted.runs()], device, timeout)
+        return
+    if profile or seeds:
+        raise BadInput("--profile and --seeds are for a specification; name one, for example tables/table2.toml")
     asked: dict[str, Any] = {
         "dataset": dataset,
         "classes": classes and classes.split(","),
@@ -131,8 +172,30 @@ def train(
     )
     about["name"] = problem
     one = spec.RunSpec(about, network, trainer, given, rounds, seed, curve=[], curve_points=10, curve_examples=1000)
-    folder = run.train(one, results, device=checked(device))
-    record = files.read_json(folder / "run.json")
+    _on_ranks(habits, [one], device, timeout)
+
+
+def _on_ranks(train: Callable[..., Path], runs: list[spec.RunSpec], device: str, timeout: float) -> None:
+    """Train runs one after the other and tell of each, alone or together with the other processes of torchrun."""
+    if not Ranks.present():
+        for one in runs:
+            _tell(train(one, device=checked(device)))
+        return
+    ranks = Ranks(checked(device), timeout)
+    with ranks.leaving_politely():
+        for one in runs:
+            folder = train(one, device=str(ranks.device), ranks=ranks)
+            if ranks.writes:
+                _tell(folder)
+
+
+def _given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _tell(folder: Path) -> None:
+    record = files.read_sealed(folder / "run.json")
     ledger = record["ledger"]
     if "clean" in record:
         clean = record["clean"]
@@ -161,7 +224,7 @@ def attack(
         raise BadInput(f"no finished run in {folder}; `robustbench-dec train` makes one and prints its folder")
     cls, given = attack_named(attack), parse_settings(settings)
     attacks = [(label(attack), shelf.make(cls, {"eps": shelf.number(radius), **given})) for radius in eps.split(",")]
-    problem_settings = dict(files.read_json(folder / "run.json")["settings"]["problem"])
+    problem_settings = dict(files.read_sealed(folder / "run.json")["settings"]["problem"])
     problem = shelf.make(shelf.find("problem", problem_settings.pop("name"), Classifier), problem_settings)  # type: ignore[type-abstract]
     for cell in run.attack(folder, attacks, problem=problem, n_examples=n_examples, device=checked(device)):
         flags = f"  flags: {', '.join(cell['flags'])}" if cell["flags"] else ""
@@ -263,12 +326,17 @@ def table(
     tables: Tables = None,
     jobs: Jobs = None,
     device: Device = "cpu",
+    save_seconds: SaveSeconds = 20.0,
+    save_rounds: SaveRounds = None,
 ) -> None:
     """Make a table: train and attack what is missing, then render. Interrupted, it goes on where it was."""
     wanted, stem = chosen(specification, profile, seeds)
-    folders = suite.make(wanted, results, device=checked(device), jobs=workers(jobs, device))
+    home = tables or specification.parent
+    files.sweep(home)
+    saving: dict[str, Any] = {"save_seconds": save_seconds, "save_rounds": save_rounds}
+    folders = suite.make(wanted, results, device=checked(device), jobs=workers(jobs, device), **saving)
     typer.echo(f"{len(folders)} runs complete in {results}")
-    for path in report(wanted, stem, results, tables or specification.parent):
+    for path in report(wanted, stem, results, home):
         typer.echo(f"wrote {path}")
 
 
@@ -296,6 +364,8 @@ def make_figures(
     tables: Tables = None,
     jobs: Jobs = None,
     device: Device = "cpu",
+    save_seconds: SaveSeconds = 20.0,
+    save_rounds: SaveRounds = None,
 ) -> None:
     """Draw Phi and accuracy against oracle calls and communication, after training what is missing."""
     wanted, stem = chosen(specification, profile, seeds)
@@ -309,8 +379,11 @@ def make_figures(
     wanted, reasons = figures.available(wanted)
     for reason in reasons:
         typer.echo(reason, err=True)
-    suite.make(wanted, results, device=checked(device), jobs=workers(jobs, device))
-    for path in figures.report(wanted, stem, results, tables or specification.parent):
+    home = tables or specification.parent
+    files.sweep(home)
+    saving: dict[str, Any] = {"save_seconds": save_seconds, "save_rounds": save_rounds}
+    suite.make(wanted, results, device=checked(device), jobs=workers(jobs, device), **saving)
+    for path in figures.report(wanted, stem, results, home):
         typer.echo(f"wrote {path}")
 
 
@@ -483,6 +556,8 @@ def main() -> None:
         app()
     except BadInput as error:
         sentence = " ".join(str(error).split())  # what it quotes may have several lines
+        if Ranks.present() and not isinstance(error, Lost):
+            sentence = f"rank {os.environ['RANK']}: {sentence}"
         print(f"robustbench-dec: {sentence}", file=sys.stderr)
         sys.exit(2)
     except (KeyboardInterrupt, SystemExit) as error:

@@ -164,7 +164,7 @@ class Bench:
 
     def _stored(self, norm: str) -> list[dict[str, Any]]:
         """The cells of known attacks, on at least as many images."""
-        cells = [files.read_json(p) for p in sorted(self.folder.glob("attacks/[!.]*.json"))]
+        cells = [files.read_sealed(p) for p in sorted(self.folder.glob("attacks/[!.]*.json"))]
         return [cell for cell in cells if self._fits(cell) and cell["norm"] == norm and cell.get("submitted") != "user"]
 
     def _fits(self, cell: Mapping[str, Any]) -> bool:
@@ -193,7 +193,7 @@ class Bench:
     def _cell(self, name: str, attack: Attack, submitted: str) -> dict[str, Any]:
         """Stored, on as many images or more; or computed."""
         for path in sorted(self.folder.glob("attacks/[!.]*.json")):
-            cell: dict[str, Any] = files.read_json(path)
+            cell = files.read_sealed(path)
             if self._fits(cell) and _same(cell, name, attack):
                 return cell
         (cell,) = run.attack(
@@ -265,8 +265,8 @@ def _folder(entry: Entry, results: Path) -> Path:
     folder = beside if (beside / "run.json").is_file() else results / "runs" / entry.record["id"]
     path = folder / "run.json"
     if not path.is_file():
-        files.write_json(path, entry.record)
-    elif files.read_json(path)["checkpoint_sha256"] != entry.record["checkpoint_sha256"]:
+        files.write_sealed(path, entry.record)
+    elif files.read_sealed(path)["checkpoint_sha256"] != entry.record["checkpoint_sha256"]:
         raise BadInput(f"{path} is about another checkpoint than {entry.name}; make the entry of the zoo again")
     return folder
 

@@ -24,23 +24,21 @@ class DistributedNetwork(Network):
         super().__init__(W, faults=faults, key=key)
         self.ranks = ranks
         self.rows = ranks.rows(self.nodes)
+        self.seconds = 0.0
+        """Time that this process has spent in gossip and means, waiting for others included."""
         self._routes: tuple[Gossip, _Routes] | None = None
 
     @property
     def writes(self) -> bool:
         return self.ranks.writes
 
-    @property
-    def wire_bytes(self) -> int:
-        return self.ranks.wire_bytes
-
     def mean(self, *stacks: Tensor) -> Any:
         self.ledger.all_reduces += 1
         began = time.perf_counter()
         sums = torch.cat([Z.double().sum(0).flatten() for Z in stacks])
-        self.ranks.wire_bytes += sums.numel() * sums.element_size()
+        self.wire_bytes += sums.numel() * sums.element_size()
         means = (self.ranks.add(sums) / self.nodes).split([Z[0].numel() for Z in stacks])
-        self.ranks.seconds += time.perf_counter() - began
+        self.seconds += time.perf_counter() - began
         return bare([m.to(Z.dtype).view(Z.shape[1:]).expand_as(Z) for m, Z in zip(means, stacks, strict=True)])
 
     def gathered(self, Z: Tensor) -> Tensor | None:
@@ -72,7 +70,7 @@ class DistributedNetwork(Network):
         routes = self._routes[1]
         row = sum(row_bytes(Z) for Z in stacks)
         outgoing = {rank: torch.cat([as_bytes(Z[local]) for Z in stacks]) for rank, local in routes.outgoing.items()}
-        self.ranks.wire_bytes += sum(data.numel() for data in outgoing.values())
+        self.wire_bytes += sum(data.numel() for data in outgoing.values())
         received = self.ranks.swap(outgoing, {rank: count * row for rank, count in routes.incoming.items()})
         mixed = []
         offsets = dict.fromkeys(received, 0)
@@ -84,7 +82,7 @@ class DistributedNetwork(Network):
                 parts.append(from_bytes(data[offsets[rank] : end].clone(), Z.dtype, (count, *Z.shape[1:])))
                 offsets[rank] = end
             mixed.append(routes.gossip(torch.cat(parts)))
-        self.ranks.seconds += time.perf_counter() - began
+        self.seconds += time.perf_counter() - began
         return mixed
 
 

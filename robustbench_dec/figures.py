@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
-from robustbench_dec import data, files, plots, spec
+from robustbench_dec import data, files, plots, run, spec
 from robustbench_dec.errors import BadInput
 from robustbench_dec.table import METHODS
 
@@ -69,7 +69,7 @@ def gather(specification: spec.Spec, results: Path) -> pd.DataFrame:
         folder = results / "runs" / one.id
         if not (folder / "run.json").is_file():
             continue
-        curve = pd.read_csv(folder / "curve.csv")
+        curve = run.curve(folder, files.read_sealed(folder / "run.json"))
         split = one.network.nodes * (curve["sfo_x"] + curve["sfo_y"])
         curve.insert(2, "sfo_split_total", split)
         names = {"dataset": block.title, "method": one.trainer, "seed": one.seed, "run_id": one.id}

@@ -94,12 +94,12 @@ def gather(results: Path, tables: Mapping[str, Collection[str]] = NO_TABLES) -> 
 def cells(results: Path) -> Iterator[tuple[Path, dict[str, Any], dict[str, Any]]]:
     """Every test cell of a present checkpoint: its file, its run.json and its content."""
     for path in sorted((results / "runs").glob("*/attacks/*.json")):
-        if path.name.startswith("."):  # a write that was interrupted (see files.produce), or unfinished batches
+        if path.name.startswith("."):  # a write that is under way (see files.produce), or unfinished batches
             continue
         home = path.parent.parent
         if not (home / "run.json").is_file():
             raise BadInput(f"{path} belongs to a run, but {home / 'run.json'} is missing; restore it or delete {home}")
-        run, cell = files.read_json(home / "run.json"), files.read_json(path)
+        run, cell = files.read_sealed(home / "run.json"), files.read_sealed(path)
         # Validation accuracies choose settings and rank nobody; a cell of an earlier checkpoint awaits a new one.
         if cell.get("part", "test") == "test" and cell.get("checkpoint_sha256") == run.get("checkpoint_sha256"):
             yield path, run, cell

@@ -39,6 +39,8 @@ class Network:
         off_diagonal = (W != 0) & ~np.eye(self.nodes, dtype=bool)
         self.directed_edges = int(off_diagonal.sum())
         self.ledger = ledger or Ledger(self.nodes, self.directed_edges)
+        self.wire_bytes = 0
+        """What this process has handed to a transport for gossip and means; here there is none."""
         self._gossip = self._draw()  # a W that these faults cannot have is refused now
 
     def matrix(self) -> np.ndarray:
@@ -77,11 +79,6 @@ class Network:
     def writes(self) -> bool:
         """Whether this process measures and writes files."""
         return True
-
-    @property
-    def wire_bytes(self) -> int:
-        """Bytes that this process has handed to a transport."""
-        return 0
 
     def gathered(self, Z: Tensor) -> Tensor | None:
         """The whole stack (n, ...), on the process that writes."""

@@ -47,7 +47,7 @@ class Row:
 def render(specification: Spec, cells: pd.DataFrame, results: Path, stem: Path) -> list[Path]:
     """Write <stem>.csv, .md and .tex; `cells` are this table's rows of the leaderboard."""
     records = {one.id: results / "runs" / one.id / "run.json" for _, one in specification.runs()}
-    runs = {run_id: files.read_json(path) for run_id, path in records.items() if path.is_file()}
+    runs = {run_id: files.read_sealed(path) for run_id, path in records.items() if path.is_file()}
     attacks = list(
         dict.fromkeys(_measure(a.name, eps) for b in specification.blocks for a in b.attacks for eps in a.eps)
     )

@@ -25,6 +25,14 @@ class Problem(ABC):
     dual_settings: ClassVar[tuple[str, ...]] = ()
     """Settings that only describe y's feasible set, and so mean nothing to a method without y."""
 
+    whole_data: ClassVar[tuple[str, ...]] = ()
+    """Cached properties that hold the data of all nodes."""
+
+    def release(self) -> None:
+        """Forget the data of all nodes, where a process needs only its own share; asked for, they are loaded anew."""
+        for name in self.whole_data:
+            self.__dict__.pop(name, None)
+
     def settings(self) -> dict[str, Any]:
         """Every setting by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]

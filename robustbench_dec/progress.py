@@ -1,5 +1,6 @@
-"""Progress bars: silent when not on a terminal, and each worker process with lines of its own."""
+"""Progress: bars, silent when not on a terminal and each worker process with lines of its own; and remarks."""
 
+import sys
 from typing import Any
 
 from tqdm.auto import tqdm
@@ -12,6 +13,11 @@ def bar(*arguments: Any, show: bool = True, nested: int = 0, **settings: Any) ->
     """A tqdm bar; `nested` lines below the outermost bar of this process."""
     position = _first_line + nested if _first_line or nested else None
     return tqdm(*arguments, disable=None if show else True, position=position, leave=not position, **settings)
+
+
+def say(sentence: str) -> None:
+    """One line on standard error; it goes above a bar, not through it."""
+    tqdm.write(f"robustbench-dec: {sentence}", file=sys.stderr)
 
 
 def start_worker(index: int, lock: Any) -> None:

@@ -39,10 +39,6 @@ class Ranks:
             self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-        self.wire_bytes = 0
-        """What this process has handed to the transport for gossip and means."""
-        self.seconds = 0.0
-        """Time this process has spent in gossip and means, waiting for others included."""
         self.where = "before the first round"
         self._stopped = False
         backend = "nccl" if self.device.type == "cuda" else "gloo"

@@ -11,11 +11,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from robustbench_dec import files, shelf, topology
 from robustbench_dec.attack import Attack
 from robustbench_dec.budget import Budget
+from robustbench_dec.distributed import DistributedNetwork
 from robustbench_dec.errors import BadInput
 from robustbench_dec.faults import RELIABLE, Faults
 from robustbench_dec.foreign import attack_named
 from robustbench_dec.network import Network
 from robustbench_dec.problem import Problem
+from robustbench_dec.ranks import Ranks
 from robustbench_dec.trainer import Trainer
 
 SCHEMA = 1
@@ -60,8 +62,10 @@ class NetworkSpec(_Strict):
         """What goes wrong in every round."""
         return Faults(self.loss, self.stragglers, self.varying)
 
-    def connect(self, seed: int) -> Network:
+    def connect(self, seed: int, ranks: Ranks | None = None) -> Network:
         """The network of one run; its faults are a function of the run's seed, the network's seed and the round."""
+        if ranks is not None:
+            return DistributedNetwork(self.build(), ranks, self.faults, (seed, self.seed))
         return Network(self.build(), faults=self.faults, key=(seed, self.seed))
 
     def settings(self) -> dict[str, Any]:

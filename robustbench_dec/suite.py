@@ -5,10 +5,12 @@ import functools
 import itertools
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import active_children, get_context
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, as_completed, wait
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
@@ -16,26 +18,103 @@ import pandas as pd
 import safetensors.torch
 import torch
 
-from robustbench_dec import files, leaderboard, network_table, plots, run, spec, table
+from robustbench_dec import files, leaderboard, locks, network_table, plots, run, spec, table
 from robustbench_dec import progress as progress_bars
 from robustbench_dec.attack import Attack
 from robustbench_dec.data import catalogue
 from robustbench_dec.errors import BadInput, Diverged
 from robustbench_dec.foreign import attack_named
-from robustbench_dec.problem import Classifier
+from robustbench_dec.problem import Classifier, Problem
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
+PAUSE = 0.3
+"""Seconds until a worker looks again whether what others work on is done."""
+
+
 def make(
-    specification: spec.Spec, results: Path, *, device: str = "cpu", jobs: int = 1, progress: bool = True
+    specification: spec.Spec,
+    results: Path,
+    *,
+    device: str = "cpu",
+    jobs: int = 1,
+    progress: bool = True,
+    save_seconds: float = 20.0,
+    save_rounds: int | None = None,
 ) -> list[Path]:
-    """Every run of the table with all its cells; the run folders, in the table's order."""
-    complete = functools.partial(
-        _complete, n_examples=specification.n_examples, results=results, device=device, progress=progress
+    """Every run of the table with all its cells; the run folders, in the table's order.
+
+    `jobs` workers, and those of other processes that make a table in the same folder, share the work by claims (see
+    locks.py): each takes the first run that nobody trains and the first cells that nobody computes.
+    """
+    files.sweep(results)
+    locks.sweep(results)
+    outputs = {
+        results / "runs" / one.id: _outputs(block, one, specification.n_examples, results)
+        for block, one in specification.runs()
+    }
+    for folder in outputs:
+        run.tidy(folder)
+    work = functools.partial(
+        _work, specification, results, device, progress, {"save_seconds": save_seconds, "save_rounds": save_rounds}
     )
-    return side_by_side(complete, list(specification.runs()), jobs, specification.title, progress)
+    jobs = min(jobs, sum(not path.is_file() for paths in outputs.values() for path in paths))
+    with progress_bars.bar(total=len(outputs), desc=specification.title, unit="run", show=progress) as bar:
+
+        def show() -> None:
+            bar.update(sum(all(path.is_file() for path in paths) for paths in outputs.values()) - bar.n)
+
+        if jobs <= 1:
+            work(show)
+        else:
+            with _pool(jobs) as submit:
+                futures = [submit(work, None) for _ in range(jobs)]
+                while wait(futures, timeout=PAUSE, return_when=FIRST_EXCEPTION).not_done:
+                    show()
+                    for future in futures:
+                        if future.done():
+                            future.result()  # raises what ended a worker
+                for future in futures:
+                    future.result()
+        show()
+    return list(outputs)
+
+
+def _outputs(block: spec.BlockSpec, one: spec.RunSpec, n_examples: int | None, results: Path) -> list[Path]:
+    """The files that show that a run is complete."""
+    folder = results / "runs" / one.id
+    return [folder / "run.json", *_paths(folder, n_examples, block, one.seed)]
+
+
+def _paths(folder: Path, n_examples: int | None, block: spec.BlockSpec, seed: int) -> list[Path]:
+    """The files of the cells that the table wants of a run."""
+    return [run.cell_path(folder, name, at, n_examples, seed) for name, at in _attacks(block)]
+
+
+def _work(
+    specification: spec.Spec,
+    results: Path,
+    device: str,
+    progress: bool,
+    saving: Mapping[str, Any],
+    show: Callable[[], None] | None,
+) -> None:
+    """One worker: go through the runs, do what nobody else does, and again until all is done."""
+    left, problems = list(specification.runs()), _Problems()
+    while left:
+        held = []
+        for block, one in left:
+            try:
+                _complete(block, one, specification.n_examples, results, device, progress, saving, problems)
+            except locks.Busy:
+                held.append((block, one))
+            if show is not None:
+                show()
+        left = held
+        if left:
+            time.sleep(PAUSE)
 
 
 def side_by_side(
@@ -54,24 +133,35 @@ def side_by_side(
                 done.append(work(item))
                 bar.update()
             return done
-        context = get_context("spawn")  # torch's threads do not survive a fork
-        lock, started = context.RLock(), context.Value("i", 0)
-        progress_bars.use_lock(lock)
-        threads = max(1, (os.cpu_count() or 1) // jobs)
-        pool = ProcessPoolExecutor(jobs, context, initializer=_start_worker, initargs=(threads, lock, started))
-        try:
-            with _workers_ignore_interrupts():
-                futures = [pool.submit(work, item) for item in items]
+        with _pool(jobs) as submit:
+            futures = [submit(work, item) for item in items]
             for future in as_completed(futures):
                 future.result()
                 bar.update()
             return [future.result() for future in futures]
-        except BaseException:  # a failure or Ctrl-C ends all workers; what they had finished or saved is on disk
-            for worker in active_children():
-                worker.terminate()
-            raise
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _pool(jobs: int) -> Iterator[Callable[..., Future[Any]]]:
+    """`submit` of a pool of so many processes, each with its share of the cores; a failure inside ends them all."""
+    context = get_context("spawn")  # torch's threads do not survive a fork
+    lock, started = context.RLock(), context.Value("i", 0)
+    progress_bars.use_lock(lock)
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    pool = ProcessPoolExecutor(jobs, context, initializer=_start_worker, initargs=(threads, lock, started))
+
+    def submit(*call: Any) -> Future[Any]:
+        with _workers_ignore_interrupts():
+            return pool.submit(*call)
+
+    try:
+        yield submit
+    except BaseException:  # a failure or Ctrl-C ends all workers; what they had finished or saved is on disk
+        for worker in active_children():
+            worker.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 @contextlib.contextmanager
@@ -85,24 +175,57 @@ def _workers_ignore_interrupts() -> Iterator[None]:
 
 
 def _start_worker(threads: int, lock: Any, started: Any) -> None:
+    Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     with started.get_lock():
         index, started.value = started.value, started.value + 1
     progress_bars.start_worker(index, lock)
 
 
+def _end_with_parent() -> None:
+    """Workers of a process that was killed would go on for nobody."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
 def _complete(
-    pair: tuple[spec.BlockSpec, spec.RunSpec], n_examples: int | None, results: Path, device: str, progress: bool
-) -> Path:
-    """Train one run and compute all its cells, where they are missing."""
-    block, one = pair
-    folder = run.train(one, results, device=device, progress=progress)
-    if block.attacks and any(cell is None for _, cell in _cells(folder, n_examples, block)):
-        if not (folder / "checkpoint.safetensors").is_file():  # a fresh clone has numbers but no checkpoints
-            folder = run.train(one, results, device=device, progress=progress, again=True)
-        problem = cast(Classifier, one.build_problem())
-        run.attack(folder, _attacks(block), problem=problem, n_examples=n_examples, device=device, progress=progress)
-    return folder
+    block: spec.BlockSpec,
+    one: spec.RunSpec,
+    n_examples: int | None,
+    results: Path,
+    device: str,
+    progress: bool,
+    saving: Mapping[str, Any],
+    problems: "_Problems",
+) -> None:
+    """Train one run and compute all its cells, where they are missing; Busy where others do a part of it."""
+    train = functools.partial(run.train, one, results, device=device, progress=progress, wait=False, **saving)
+    folder = train()
+    sha256 = files.read_sealed(folder / "run.json")["checkpoint_sha256"]
+    pairs = zip(_attacks(block), _paths(folder, n_examples, block, one.seed), strict=True)
+    missing = [pair for pair, path in pairs if run.usable_cell(path, sha256) is None]
+    if missing:
+        train(checkpoint=True)  # a fresh clone has numbers but no checkpoints
+        problem = cast(Classifier, problems.of(one))
+        run.attack(
+            folder, missing, problem=problem, n_examples=n_examples, device=device, progress=progress, wait=False
+        )
+
+
+class _Problems:
+    """The problem of the run that a worker attacks, so that its data are not read again for each cell."""
+
+    def __init__(self) -> None:
+        self._key: Any = None
+        self._problem: Problem | None = None
+
+    def of(self, one: spec.RunSpec) -> Problem:
+        key = (one.problem, one.network.nodes)
+        if self._problem is None or key != self._key:
+            self._key, self._problem = key, one.build_problem()
+        return self._problem
 
 
 def report(specification: spec.Spec, stem: str, results: Path, tables: Path) -> list[Path]:
@@ -133,8 +256,10 @@ def report(specification: spec.Spec, stem: str, results: Path, tables: Path) -> 
 
 def rebuild(results: Path, tables: Path, also: Mapping[str, set[str]] = MappingProxyType({})) -> pd.DataFrame:
     """The leaderboard anew from all cells; runs are told by the specifications in `tables`, and by `also`."""
-    everything = leaderboard.gather(results, _tables(tables) | dict(also))
-    leaderboard.write(everything, results / "leaderboard.csv")
+    path = results / "leaderboard.csv"
+    with locks.claim(path):  # the last one who writes it has seen all cells
+        everything = leaderboard.gather(results, _tables(tables) | dict(also))
+        leaderboard.write(everything, path)
     return everything
 
 
@@ -195,7 +320,7 @@ def _try(
     built = one.build_problem()
     try:
         folder = run.train(one, results, device=device, progress=progress)
-        record = files.read_json(folder / "run.json")
+        record = files.read_sealed(folder / "run.json")
         if not isinstance(built, Classifier):
             ends = {key: value for key, value in record["final"].items() if isinstance(value, float)}
             return row | {"diverged": False, **ends}
@@ -227,8 +352,8 @@ def _attacks(block: spec.BlockSpec) -> list[tuple[str, Attack]]:
 
 def _cells(folder: Path, n_examples: int | None, block: spec.BlockSpec) -> list[tuple[Path, dict[str, Any] | None]]:
     """The files of the cells that the table wants of a finished run, with their contents where they exist."""
-    record = files.read_json(folder / "run.json")
-    paths = [run.cell_path(folder, name, one, n_examples, record["seed"]) for name, one in _attacks(block)]
+    record = files.read_sealed(folder / "run.json")
+    paths = _paths(folder, n_examples, block, record["seed"])
     return [(path, run.known_cell(path, record["checkpoint_sha256"])) for path in paths]
 
 
@@ -246,25 +371,27 @@ def _block(block: spec.BlockSpec) -> table.Block:
 
 
 def _curve(folder: Path) -> pd.DataFrame:
-    record = files.read_json(folder / "run.json")
+    record = files.read_sealed(folder / "run.json")
     added = {name: record[name] for name in ("dataset", "method", "seed")}
     ledger = {name: record["ledger"][name] for name in ("nodes", "directed_edges")}
-    return pd.read_csv(folder / "curve.csv").assign(**added, **ledger)
+    return run.curve(folder, record).assign(**added, **ledger)
 
 
 def _pictures(runs: Mapping[Path, spec.BlockSpec], specification: spec.Spec) -> tuple[list[Any], list[Any]]:
     """The trained y of every method that has one, and the UAPs against every method, of the first seed."""
     trained, uaps = [], []
     for folder, block in runs.items():
-        record = files.read_json(folder / "run.json")
+        record = files.read_sealed(folder / "run.json")
         if record["seed"] != specification.seeds[0]:
             continue
         title = f"{record['dataset']}, {record['method']}"
-        if (folder / "perturbation.safetensors").is_file():
-            y = safetensors.torch.load_file(folder / "perturbation.safetensors")["y"]
+        if record.get("perturbation_sha256") is not None:
+            data = files.verified(folder / "perturbation.safetensors", record["perturbation_sha256"])
+            y = safetensors.torch.load(data)["y"]
             trained.append((title, y, record["settings"]["problem"]["eps"]))
         for path, cell in _cells(folder, specification.n_examples, block):
             if cell is not None and cell["perturbation_file"] is not None:
-                y = safetensors.torch.load_file(path.with_name(cell["perturbation_file"]))["y"]
+                data = files.verified(path.with_name(cell["perturbation_file"]), cell["perturbation_sha256"])
+                y = safetensors.torch.load(data)["y"]
                 uaps.append((title, y, cell["eps"]))
     return trained, uaps

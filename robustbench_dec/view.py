@@ -59,7 +59,7 @@ def read(results: Path) -> pd.DataFrame:
 def runs(results: Path, run_ids: Iterable[str]) -> dict[str, Settings]:
     """run.json of every run that is there; a model that was attacked elsewhere has none."""
     paths = {run_id: results / "runs" / run_id / "run.json" for run_id in dict.fromkeys(run_ids)}
-    return {run_id: files.read_json(path) for run_id, path in paths.items() if path.is_file()}
+    return {run_id: files.read_sealed(path) for run_id, path in paths.items() if path.is_file()}
 
 
 def select(

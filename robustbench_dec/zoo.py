@@ -89,7 +89,7 @@ def from_path(path: Path) -> Entry:
         raise BadInput(
             f"{path} has neither run.json nor a card {card.name} beside it, which tell its data and its sha256"
         )
-    content = files.read_json(record)
+    content = files.read_sealed(record)
     return Entry(content["id"], path, content["checkpoint_sha256"], content)
 
 
@@ -100,7 +100,7 @@ def add(folder: Path, name: str, zoo: Path) -> Entry:
         raise BadInput(f"a name in the zoo is DATA_SET/NAME of letters, digits, '-', '_' and '.', not '{name}'")
     if not (folder / "run.json").is_file():
         raise BadInput(f"no finished run in {folder}; `robustbench-dec train` makes one and prints its folder")
-    record = files.read_json(folder / "run.json")
+    record = files.read_sealed(folder / "run.json")
     if record["dataset"] != parts[0]:
         raise BadInput(
             f"this run was trained on {record['dataset']}, so its name should be {record['dataset']}/{parts[1]}"

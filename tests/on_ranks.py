@@ -1,8 +1,9 @@
 """What test_ranks.py starts under torchrun: some rounds of every trainer, the whole stacks to a file, costs to another.
 
-    torchrun --nproc-per-node R tests/on_ranks.py FOLDER [fault ...]
+torchrun --nproc-per-node R tests/on_ranks.py FOLDER [fault ...]
 """
 
+import functools
 import json
 import sys
 from collections.abc import Iterator
@@ -87,21 +88,20 @@ def main(folder: Path) -> None:
     for name, problem, one, faults in cases():
         dist.batch_isend_irecv, dist.all_reduce = counted_send, counted_reduce  # type: ignore[assignment]
         handed = 0
-        before = ranks.wire_bytes
         net = DistributedNetwork(W, ranks, faults, key=(1, 0))
-        gathered = net.gathered  # measuring is no gossip: it is not counted
-        net.gathered = lambda Z: _uncounted(gathered, Z, send, reduce)  # type: ignore[method-assign]
+        # Measuring is no gossip: it is not counted.
+        net.gathered = functools.partial(_uncounted, net.gathered, send, reduce)  # type: ignore[method-assign]
         for field, Z in work(net, problem, one).items():
             tensors[f"{name}/{field}"] = Z
-        assert handed == ranks.wire_bytes - before, (name, handed, ranks.wire_bytes - before)
-        costs[name] = net.ledger.row() | {"wire_bytes": net.total(ranks.wire_bytes - before)}
+        assert handed == net.wire_bytes, (name, handed, net.wire_bytes)
+        costs[name] = net.ledger.row() | {"wire_bytes": net.total(net.wire_bytes)}
     if ranks.writes:
         safetensors.torch.save_file(tensors, folder / "stacks.safetensors")
         (folder / "costs.json").write_text(json.dumps(costs))
     dist.destroy_process_group()
 
 
-def _uncounted(gathered: Any, Z: torch.Tensor, send: Any, reduce: Any) -> Any:
+def _uncounted(gathered: Any, send: Any, reduce: Any, Z: torch.Tensor) -> Any:
     dist.batch_isend_irecv, dist.all_reduce = send, reduce
     return gathered(Z)
 

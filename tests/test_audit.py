@@ -72,9 +72,9 @@ def test_findings_stand_in_the_leaderboard_and_as_marks_in_the_table(made: Made)
     cell = files.read_json(path)
     n = cell["n_examples"]
     all_right = {"robust_acc": 1.0, "n_correct": n, "bits": "////////", "clean_acc": 1.0}
-    files.write_json(path, cell | all_right | {"zero_gradients": 0.5, "flags": ["box"]})
+    files.write_sealed(path, cell | all_right | {"zero_gradients": 0.5, "flags": ["box"]})
     for other in (made.folders[0] / "attacks").glob("*.json"):
-        files.write_json(other, files.read_json(other) | {"clean_acc": 1.0})
+        files.write_sealed(other, files.read_json(other) | {"clean_acc": 1.0})
     suite.report(made.specification, "tiny", made.results, made.file.parent)
     rows = leaderboard.read(made.results / "leaderboard.csv")
     this = (rows["cell"] == path.stem) & (rows["run_id"] == made.folders[0].name)
@@ -109,7 +109,7 @@ def test_the_papers_own_table_is_flagged_where_pgd_is_weaker_than_fgsm() -> None
 
 def test_the_command_prints_findings_of_cells_and_of_the_paper(made: Made) -> None:
     path = next((made.folders[0] / "attacks").glob("uap-*.json"))
-    files.write_json(
+    files.write_sealed(
         path, files.read_json(path) | {"robust_acc": 0.0, "rarest_class": 0.1, "n_examples": 4000, "bits": ""}
     )
     arguments = ["audit", str(ROOT / "tables" / "table2.toml"), "--results", str(made.results)]

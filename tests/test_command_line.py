@@ -205,7 +205,7 @@ def test_attacking_what_is_no_run_is_refused(refused: Callable[..., str], made: 
     checkpoint.unlink()
     assert "missing" in refused("attack", made.folders[0], "--eps", "0.12")
     (made.folders[0] / "run.json").write_text("{")
-    assert "should be JSON" in refused("attack", made.folders[0])
+    assert "run.json has no seal" in refused("attack", made.folders[0])
 
 
 def test_a_checkpoint_of_another_architecture_is_refused_in_one_sentence(
@@ -217,7 +217,7 @@ def test_a_checkpoint_of_another_architecture_is_refused_in_one_sentence(
     content = checkpoint.read_bytes().replace(b'kernel\\": 5', b'kernel\\": 3')
     checkpoint.write_bytes(content)
     record = files.read_json(folder / "run.json")
-    files.write_json(folder / "run.json", record | {"checkpoint_sha256": files.sha256(checkpoint)})
+    files.write_sealed(folder / "run.json", record | {"checkpoint_sha256": files.sha256(checkpoint)})
     assert "it belongs to another architecture" in refused("attack", folder, "--eps", "0.12")
 
 

@@ -344,7 +344,7 @@ def test_models_that_cannot_be_compared_are_refused(made: Made, entry: zoo.Entry
     with pytest.raises(BadInput, match="has not the sha256"):
         command(made, "--attack", "pgd")
     record = made.folders[1] / "run.json"
-    files.write_json(record, files.read_json(record) | {"checkpoint_sha256": "0"})
+    files.write_sealed(record, files.read_sealed(record) | {"checkpoint_sha256": "0"})
     with pytest.raises(BadInput, match="about another checkpoint"):
         command(made, "--attack", "pgd")
 

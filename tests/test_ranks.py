@@ -25,9 +25,7 @@ def torchrun(processes: int, *command: str, **settings: Any) -> subprocess.Compl
     """Start so many processes on this machine, at a port of their own, and wait for them."""
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", *command]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        start, env=environment, capture_output=True, text=True, check=False, timeout=400, **settings
-    )
+    return subprocess.run(start, env=environment, capture_output=True, text=True, check=False, timeout=400, **settings)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from robustbench_dec import leaderboard, plots, table
+from robustbench_dec import files, leaderboard, plots, table
 from robustbench_dec.errors import BadInput
 from robustbench_dec.statistics import wilson
 
@@ -91,9 +91,9 @@ def cell_json(run_id: str, method: str, attack: str, eps: float, n_correct: int,
 def store(results: Path, run_id: str, method: str, sfo_y: int, *cells: dict[str, Any]) -> None:
     folder = results / "runs" / run_id
     (folder / "attacks").mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps(run_json(run_id, method, sfo_y)))
+    files.write_sealed(folder / "run.json", run_json(run_id, method, sfo_y))
     for index, cell in enumerate(cells):
-        (folder / "attacks" / f"{index}.json").write_text(json.dumps(cell))
+        files.write_sealed(folder / "attacks" / f"{index}.json", cell)
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_cells_on_validation_images_or_of_an_earlier_checkpoint_are_left_out(
     results: Path, change: dict[str, str]
 ) -> None:
     path = results / "runs" / "run-a" / "attacks" / "1.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    files.write_sealed(path, files.read_sealed(path) | change)
     assert list(leaderboard.gather(results)["attack"]) == ["fgsm", "pgd"]
 
 
@@ -215,9 +215,9 @@ def test_damaged_results_are_refused_by_name(results: Path, damage: str) -> None
     elif damage == "not JSON":
         (run / "attacks" / "1.json").write_text("{")
     else:
-        cell = json.loads((run / "attacks" / "1.json").read_text())
+        cell = files.read_sealed(run / "attacks" / "1.json")
         del cell["n_correct"]
-        (run / "attacks" / "1.json").write_text(json.dumps(cell))
+        files.write_sealed(run / "attacks" / "1.json", cell)
     with pytest.raises(BadInput, match=r"run-a"):
         leaderboard.gather(results)
 

@@ -87,7 +87,7 @@ def test_a_killed_run_ends_with_the_bits_of_an_undisturbed_one(
     with pytest.raises(KeyboardInterrupt):
         train(one, tmp_path / "killed", save_seconds=0)
     folder = tmp_path / "killed" / "runs" / one.id
-    assert [path.name for path in folder.iterdir()] == ["resume.safetensors"]
+    assert sorted(path.name for path in folder.iterdir()) == ["resume-former.safetensors", "resume.safetensors"]
     torch.manual_seed(1234)  # whatever happened in between
     assert train(one, tmp_path / "killed", save_seconds=0) == folder
     assert steps == [0, 1, 2, 3, 4, 4, 5]  # no round was trained twice
@@ -96,7 +96,7 @@ def test_a_killed_run_ends_with_the_bits_of_an_undisturbed_one(
     ours, theirs = (files.read_json(where / "run.json") for where in (folder, undisturbed))
     for key in ("ledger", "clean", "checkpoint_sha256", "settings", "final_train_loss"):
         assert ours[key] == theirs[key], key
-    assert not (folder / "resume.safetensors").exists()
+    assert not list(folder.glob("resume*"))
 
 
 @pytest.mark.parametrize("keep", [0, 5, 0.5, 0.99], ids=["empty", "few-bytes", "half", "almost-all"])
@@ -338,7 +338,7 @@ def test_an_interrupted_run_with_two_budgets_measures_the_same_points(tmp_path: 
         net.ledger.rounds += 1
     journal = run.Journal(tmp_path / "cut" / "runs" / one.id / "resume.safetensors", one, trainer)
     journal.path.parent.mkdir(parents=True)
-    journal.save(state, curve, oracle, net, 1.0)
+    journal.save(state, oracle.last_loss, curve, oracle, net, 1.0, [1])
     folder = train(one, tmp_path / "cut")
     assert (folder / "curve.csv").read_bytes() == (whole / "curve.csv").read_bytes()
     assert (folder / "checkpoint.safetensors").read_bytes() == (whole / "checkpoint.safetensors").read_bytes()
@@ -465,20 +465,13 @@ def test_a_given_alpha_and_the_same_alpha_by_default_are_one_cell() -> None:
 def test_a_cell_of_another_checkpoint_is_not_used(made: Made) -> None:
     path = next((made.folders[0] / "attacks").glob("fgsm-0.1-*.json"))
     cell = files.read_json(path)
-    files.write_json(path, cell | {"checkpoint_sha256": "0" * 64, "robust_acc": 0.123})
+    files.write_sealed(path, cell | {"checkpoint_sha256": "0" * 64, "robust_acc": 0.123})
     rows = leaderboard.gather(made.results)
     assert len(rows) == 5 and 0.123 not in set(rows["robust_acc"])
     suite.make(made.specification, made.results, progress=False)
     again = files.read_json(path)
     assert (again["robust_acc"], again["bits"]) == (cell["robust_acc"], cell["bits"])
     assert again["checkpoint_sha256"] == cell["checkpoint_sha256"]
-
-
-def test_a_damaged_cell_is_refused_by_name(made: Made) -> None:
-    path = next((made.folders[0] / "attacks").glob("*.json"))
-    path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(BadInput, match=f"{path.name} should be JSON but is not.*delete it"):
-        suite.make(made.specification, made.results, progress=False)
 
 
 # Tables

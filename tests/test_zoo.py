@@ -52,7 +52,7 @@ def test_an_entry_is_the_average_network_with_its_card(entry: zoo.Entry, made: M
     assert tensors["X"].shape[0] == 1
     assert tensors["y"].equal(safetensors.torch.load_file(folder / "perturbation.safetensors")["y"])
     card = files.read_json(entry.checkpoint.with_suffix(".json"))
-    record = files.read_json(folder / "run.json")
+    record = files.read_sealed(folder / "run.json")
     assert entry.record == record
     assert card["name"] == "digits/dec_fedtrack" and card["run_id"] == record["id"] == folder.name
     assert card["sha256"] == files.sha256(entry.checkpoint)

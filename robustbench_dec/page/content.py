@@ -9,11 +9,15 @@ import pandas as pd
 import seaborn as sns
 
 from robustbench_dec import audit, export, files, references, view
+from robustbench_dec import run as run_files
 from robustbench_dec.errors import BadInput
 from robustbench_dec.page import pictures
 
 BUDGET = 800_000
 """Characters that pictures may take; the first seeds' come first, what does not fit is left out."""
+
+UNSHOWN = ("schema", "versions", "curve_sha256", "perturbation_sha256", "threads_used")
+"""What run.json tells of files that the page does not have, and what the page tells once for all runs."""
 
 CURVE = ("round", "sfo", "megabytes")
 
@@ -38,7 +42,7 @@ def gather(frame: pd.DataFrame, results: Path) -> Content:
         ],
         "groups": [entry | {"latex": export.latex_line(entry)} for entry in entries],
         "runs": {
-            run_id: {name: value for name, value in run.items() if name not in ("schema", "versions")}
+            run_id: {name: value for name, value in run.items() if name not in UNSHOWN}
             | {"versions": versions.index(run["versions"])}
             for run_id, run in runs.items()
         },
@@ -63,7 +67,7 @@ def _cell(row: Content, results: Path) -> Content:
     path = (home / row["run_id"] / "attacks" / f"{row['cell']}.json").resolve()
     if not path.is_relative_to(home) or not path.is_file():
         return {}
-    cell: Content = files.read_json(path)
+    cell = files.read_sealed(path)
     return cell | {"folder": path.parent}
 
 
@@ -81,7 +85,7 @@ def _curve(folder: Path, run: Content) -> Content | None:
     if not (folder / "curve.csv").is_file():
         return None
     try:
-        curve = pd.read_csv(folder / "curve.csv")
+        curve = run_files.curve(folder, run)
         curve["megabytes"] = curve["bytes_per_edge"] * run["ledger"]["directed_edges"] / 1e6
         curve = curve[curve["round"] > 0]  # an untrained model says nothing and would press all lines together
         measures = ["clean_acc", *(name for name in curve.columns if "@" in name)]
@@ -92,20 +96,29 @@ def _curve(folder: Path, run: Content) -> Content | None:
 
 def _pictures(rows: list[Content], runs: Mapping[str, Content], cells: list[Content], results: Path) -> list[Content]:
     """The trained y of each run, then the perturbation of each universal cell, seed by seed within the budget."""
-    wanted: list[tuple[Content, Path, float]] = []
+    wanted: list[tuple[Content, Path, str | None, float]] = []
     run_ids = [row["run_id"] for row in rows]
     for run_id, run in runs.items():
         path = results / "runs" / run_id / "perturbation.safetensors"
         if path.is_file():
             eps = run["settings"]["problem"]["eps"]
-            wanted.append(({"kind": "trained", "row": run_ids.index(run_id), "eps": eps}, path, eps))
+            wanted.append(
+                (
+                    {"kind": "trained", "row": run_ids.index(run_id), "eps": eps},
+                    path,
+                    run.get("perturbation_sha256"),
+                    eps,
+                )
+            )
     for place, (row, cell) in enumerate(zip(rows, cells, strict=True)):
         name = cell.get("perturbation_file")
         if name and (path := cell["folder"] / Path(name).name).is_file():
-            wanted.append(({"kind": "attack", "row": place, "eps": row["eps"]}, path, row["eps"]))
+            wanted.append(
+                ({"kind": "attack", "row": place, "eps": row["eps"]}, path, cell.get("perturbation_sha256"), row["eps"])
+            )
     found, used = [], 0
-    for what, path, eps in sorted(wanted, key=lambda one: rows[one[0]["row"]]["seed"]):
-        uri = pictures.data_uri(path, eps)
+    for what, path, sha256, eps in sorted(wanted, key=lambda one: rows[one[0]["row"]]["seed"]):
+        uri = pictures.data_uri(path, sha256, eps)
         used += len(uri or "")
         if uri and used <= BUDGET:
             found.append(what | {"uri": uri})

@@ -10,6 +10,7 @@ import safetensors.numpy
 from matplotlib import colormaps
 from PIL import Image
 
+from robustbench_dec import files
 from robustbench_dec.errors import BadInput
 from robustbench_dec.plots import DIVERGING
 
@@ -17,10 +18,10 @@ LARGEST = 96
 """Pixels of a side; a larger perturbation is shown smaller."""
 
 
-def data_uri(path: Path, eps: float) -> str | None:
+def data_uri(path: Path, sha256: str | None, eps: float) -> str | None:
     """The perturbation y of a safetensors file, from -eps to eps; None where it has neither one channel nor three."""
     try:
-        y = safetensors.numpy.load_file(path)["y"]  # (C, H, W)
+        y = safetensors.numpy.load(files.verified(path, sha256))["y"]  # (C, H, W)
     except (OSError, KeyError, safetensors.SafetensorError) as error:
         raise BadInput(f"{path} should hold one perturbation y but does not ({error}); attack again") from error
     if y.ndim != 3 or len(y) not in (1, 3):

@@ -45,6 +45,7 @@ class RobustLogistic(Problem):
     """
 
     dual_settings: ClassVar[tuple[str, ...]] = ("y0",)
+    whole_data: ClassVar[tuple[str, ...]] = ("table",)
     dataset: str = "breast_cancer"
     scaling: str = "C"
     split: str = "iid"

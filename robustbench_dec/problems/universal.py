@@ -30,6 +30,7 @@ class Universal(Classifier):
     """Which images, which network, which radius of y, and how the images are dealt to the nodes."""
 
     dual_settings: ClassVar[tuple[str, ...]] = ("eps", "clamp")
+    whole_data: ClassVar[tuple[str, ...]] = ("images",)
     dataset: str = "digits"
     classes: tuple[str, ...] | None = None
     model: str | None = None

@@ -1,0 +1,414 @@
+"""Nothing lost, nothing done twice: damage, kills, several processes in one folder, full disks, read-only folders."""
+
+import contextlib
+import importlib.util
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import Made
+
+from robustbench_dec import cli, figures, files, leaderboard, locks, page, run, spec, suite
+from robustbench_dec.attack import Part
+from robustbench_dec.batches import Kept
+from robustbench_dec.errors import BadInput
+from robustbench_dec.problems.universal import Universal
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def _by_path(path: Path) -> Any:
+    """A script as a module, under a name that its child processes find too."""
+    sys.path.insert(0, str(path.parent))
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[path.stem] = module
+    specification.loader.exec_module(module)
+    return module
+
+
+faults = _by_path(ROOT / "benchmarks" / "faults.py")
+
+
+def tiny(made: Made, method: int = 1) -> spec.RunSpec:
+    """A run of the tiny table, shortened."""
+    return replace([one for _, one in made.specification.runs()][method], rounds=4)
+
+
+def dead_process() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def leftovers(home: Path) -> list[str]:
+    return [path.name for path in home.rglob("*") if path.name.startswith((".", "resume")) and path.is_file()]
+
+
+# Damage
+
+
+def flipped(data: bytes, place: float) -> bytes:
+    index = int(place * (len(data) - 1))
+    return data[:index] + bytes([data[index] ^ 1 << index % 8]) + data[index + 1 :]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "emptied": lambda data: b"",
+    "truncated": lambda data: data[: len(data) // 2],
+    "last byte lost": lambda data: data[:-1],
+    **{f"bit flipped at {place:.0%}": lambda data, p=place: flipped(data, p) for place in (0, 0.03, 0.4, 0.7, 1)},
+}
+RUN_FILES = ["run.json", "curve.csv", "checkpoint.safetensors", "perturbation.safetensors"]
+
+
+def test_every_damaged_file_of_a_run_is_named_and_trained_to_the_same_content(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = made.results.parent / "other"
+    folder = run.train(tiny(made), results, progress=False)
+    before = faults.contents(results)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(RUN_FILES)
+    for name in RUN_FILES:
+        whole = (folder / name).read_bytes()
+        for damage, spoil in DAMAGES.items():
+            (folder / name).write_bytes(spoil(whole))
+            run.train(tiny(made), results, progress=False)
+            said = capsys.readouterr().err
+            assert said.count("\n") == 1 and f"{folder / name} has n" in said and "trained again" in said, damage
+            assert faults.contents(results) == before, (name, damage)
+    (folder / "checkpoint.safetensors").unlink()
+    run.train(tiny(made), results, progress=False)
+    assert not (folder / "checkpoint.safetensors").exists()  # a fresh clone is not damaged
+
+
+def test_every_damaged_file_of_a_cell_is_named_and_computed_to_the_same_content(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = faults.contents(made.results)
+    for path in sorted((made.folders[1] / "attacks").glob("uap*")):
+        whole = path.read_bytes()
+        for damage, spoil in DAMAGES.items():
+            path.write_bytes(spoil(whole))
+            suite.make(made.specification, made.results, progress=False)
+            said = capsys.readouterr().err
+            assert said.count("\n") == 1 and f"{path} has n" in said and "computed again" in said, damage
+            assert faults.contents(made.results) == before, (path.name, damage)
+
+
+def test_what_only_renders_refuses_damage_by_name(made: Made, tmp_path: Path) -> None:
+    suite.rebuild(made.results, made.file.parent)
+    report = (made.specification, "tiny", made.results, tmp_path)
+    cell, y = sorted((made.folders[1] / "attacks").glob("uap*"))
+    readers: dict[Path, list[Callable[[], Any]]] = {
+        made.folders[1] / "run.json": [
+            lambda: suite.report(*report),
+            lambda: leaderboard.gather(made.results),
+            lambda: page.render(made.results),
+            lambda: figures.gather(made.specification, made.results),
+        ],
+        made.folders[1] / "curve.csv": [lambda: suite.report(*report), lambda: page.render(made.results)],
+        made.folders[1] / "perturbation.safetensors": [
+            lambda: suite.report(*report),
+            lambda: page.render(made.results),
+        ],
+        cell: [lambda: leaderboard.gather(made.results), lambda: page.render(made.results)],
+        y: [lambda: suite.report(*report), lambda: page.render(made.results)],
+    }
+    for path, reading in readers.items():
+        whole = path.read_bytes()
+        for spoil in (DAMAGES["truncated"], DAMAGES["bit flipped at 70%"]):
+            path.write_bytes(spoil(whole))
+            for read in reading:
+                with pytest.raises(files.Damaged, match=f"{path.name} has n.*; delete it, and the command"):
+                    read()
+        path.write_bytes(whole)
+
+
+def stopped(made: Made, results: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run with both journals that was stopped just before it was finished."""
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(run, "_finish", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+        run.train(tiny(made), results, progress=False, save_rounds=1)
+    return results / "runs" / tiny(made).id
+
+
+def test_a_damaged_journal_costs_the_rounds_since_the_former_one(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = run.train(tiny(made), tmp_path / "whole", progress=False)
+    trainer = type(tiny(made).build_trainer())
+    step, rounds = trainer.step, []
+
+    def counted(self: Any, state: Any, oracle: Any, net: Any) -> Any:
+        rounds.append(net.ledger.rounds)
+        return step(self, state, oracle, net)
+
+    monkeypatch.setattr(trainer, "step", counted)
+    stopped(made, tmp_path / "first", monkeypatch)
+    capsys.readouterr()
+    for number, spoil in enumerate(DAMAGES.values()):
+        for both in (False, True):
+            results = tmp_path / f"{number}-{both}"
+            shutil.copytree(tmp_path / "first", results)
+            folder = results / "runs" / tiny(made).id
+            spoilt = ["resume.safetensors", "resume-former.safetensors"][: 1 + both]
+            for name in spoilt:
+                (folder / name).write_bytes(spoil((folder / name).read_bytes()))
+            rounds.clear()
+            run.train(tiny(made), results, progress=False)
+            assert rounds == ([0, 1, 2, 3] if both else [3])
+            said = capsys.readouterr().err
+            assert said.count("\n") == len(spoilt) and all(str(folder / name) in said for name in spoilt)
+            assert not leftovers(results)
+            for name in RUN_FILES[1:]:
+                assert (folder / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_damaged_batches_are_named_and_not_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / ".cell-batches.json"
+    bits = torch.tensor([True, False])
+    Kept(path, "key")[0] = Part(bits, bits, 1, 1, 1, 0, ())
+    whole = path.read_bytes()
+    assert len(Kept(path, "key")) == 1 and len(Kept(path, "another")) == 0
+    for spoil in DAMAGES.values():
+        path.write_bytes(spoil(whole))
+        assert len(Kept(path, "key")) == 0
+        assert str(path) in capsys.readouterr().err
+
+
+def test_threads_used_tells_all_thread_counts(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        stopped(made, tmp_path, monkeypatch)
+        torch.set_num_threads(2)
+        record = files.read_sealed(run.train(tiny(made), tmp_path, progress=False) / "run.json")
+    finally:
+        torch.set_num_threads(threads)
+    assert (record["threads"], record["threads_used"]) == (2, [1, 2])
+
+
+def test_save_rounds_saves_at_these_rounds_alone(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = []
+    monkeypatch.setattr(
+        run.Journal, "save", lambda self, state, curve, oracle, net, *rest: saved.append(net.ledger.rounds)
+    )
+    run.train(replace(tiny(made), rounds=7), tmp_path, progress=False, save_rounds=3, save_seconds=1e9)
+    assert saved == [3, 6]
+
+
+# Temporary files and claims
+
+
+def test_a_sweep_removes_the_temporaries_of_dead_processes_only(tmp_path: Path) -> None:
+    dead, others = dead_process(), tmp_path / "runs" / "one"
+    others.mkdir(parents=True)
+    names = {
+        f".run.tmp-{files.HOST}-{dead}-0123abcd.json": False,
+        f".curve.tmp-{files.HOST}-{dead}-0123abcd.csv": False,
+        f".run.tmp-{files.HOST}-{os.getpid()}-0123abcd.json": True,
+        f".run.tmp-elsewhere-{dead}-0123abcd.json": True,
+        ".fgsm-0.1-batches.json": True,
+        "run.json": True,
+    }
+    for name in names:
+        (others / name).write_text("")
+    files.sweep(tmp_path)
+    assert {name: (others / name).exists() for name in names} == names
+
+
+def test_a_held_claim_is_busy_and_none_stays_behind(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "run.json"
+    with locks.claim(path):
+        with pytest.raises(locks.Busy, match=f"being made by process {os.getpid()} on"), locks.claim(path, wait=False):
+            pass
+        locks.sweep(tmp_path)
+        assert (path.parent / ".run.json.lock").exists()
+    assert list(path.parent.iterdir()) == []
+
+
+def test_who_waits_for_a_claim_says_for_whom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, looks = tmp_path / "run.json", []
+    monkeypatch.setattr(locks, "PATIENCE", 0.0)
+    holder = contextlib.ExitStack()
+    holder.enter_context(locks.claim(path))
+
+    def released_at_the_third_look(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            holder.close()
+
+    monkeypatch.setattr(locks.time, "sleep", released_at_the_third_look)
+    with locks.claim(path):
+        pass
+    assert capsys.readouterr().err.count(f"waiting for {path}, which is being made by process {os.getpid()}") == 1
+
+
+def test_locks_of_dead_processes_block_nobody_and_are_swept(tmp_path: Path) -> None:
+    lock = tmp_path / ".run.json.lock"
+    lock.write_text(f'{{"host": "{files.HOST}", "pid": {dead_process()}, "since": "yesterday"}}')
+    with locks.claim(tmp_path / "run.json", wait=False):
+        pass
+    assert not lock.exists()
+    lock.write_text("")
+    locks.sweep(tmp_path)
+    assert not lock.exists()
+
+
+def test_what_others_hold_is_left_to_them_and_the_rest_is_done(made: Made, digits: Universal) -> None:
+    folder = made.folders[1]
+    attacks = suite._attacks(made.specification.blocks[0])
+    paths = suite._paths(folder, 40, made.specification.blocks[0], 0)
+    for path in paths:
+        path.unlink()
+    with locks.claim(paths[1]), pytest.raises(locks.Busy):
+        run.attack(folder, attacks, problem=digits, n_examples=40, progress=False, wait=False)
+    assert [path.exists() for path in paths] == [True, False, True]
+    with locks.claim(made.results / "runs" / tiny(made).id / "run.json"), pytest.raises(locks.Busy):
+        run.train(tiny(made), made.results, progress=False, wait=False)
+
+
+def test_journals_and_batches_of_finished_work_are_tidied_away(made: Made) -> None:
+    folder = made.folders[0]
+    cell = next((folder / "attacks").glob("fgsm*.json"))
+    (folder / "resume.safetensors").write_text("")
+    cell.with_name(f".{cell.stem}-batches.json").write_text("")
+    suite.make(made.specification, made.results, progress=False)
+    assert not leftovers(made.results)
+
+
+# Whole processes
+
+
+def test_a_sweep_that_is_killed_five_times_ends_with_the_files_of_an_undisturbed_one(tmp_path: Path) -> None:
+    undisturbed, home = faults.prepare(tmp_path / "undisturbed"), faults.prepare(tmp_path / "killed")
+    faults.finish(undisturbed)
+    assert not leftovers(undisturbed)
+    randomness = random.Random(5)
+    phases = [faults.kill(home, 0.4, randomness)["phase"] for _ in range(5)]
+    faults.finish(home)
+    assert faults.differences(home, undisturbed) == [], phases
+    assert not leftovers(home)
+
+
+MINE = """
+import os
+from dataclasses import dataclass
+from robustbench_dec.attack import Attack
+
+@dataclass(frozen=True)
+class Mine(Attack):
+    def perturb(self, model, images, labels):
+        with open({log!r}, "a") as handle:
+            handle.write(f"{{self.eps}} {{os.getpid()}}\\n")
+        return images
+"""
+
+
+def test_eight_processes_in_one_folder_do_everything_once(tmp_path: Path) -> None:
+    log, mine = tmp_path / "log", tmp_path / "mine.py"
+    mine.write_text(MINE.format(log=str(log)))
+    radii = [0.05, 0.1, 0.15, 0.2]
+    attack = f'[[blocks.attacks]]\nname = "{mine}:Mine"\neps = {radii}\n'
+    home = faults.prepare(tmp_path / "home", faults.TABLE.split("[[blocks.attacks]]")[0] + attack)
+    processes = [faults.sweep(home) for _ in range(8)]
+    path, reads, most = home / "results" / "leaderboard.csv", 0, 0
+    inodes: dict[str, set[int]] = {}
+    while any(process.is_alive() for process in processes):
+        with contextlib.suppress(FileNotFoundError):
+            for written in (home / "results").glob("runs/*/run.json"):
+                inodes.setdefault(written.parent.name, set()).add(written.stat().st_ino)
+        if path.is_file():
+            rows = leaderboard.read(path)
+            assert list(rows.columns) == list(leaderboard.COLUMNS) and len(rows) >= most
+            reads, most = reads + 1, len(rows)
+        time.sleep(0.02)  # the readers' share of the cores is small
+    assert [process.exitcode for process in processes] == [0] * 8
+    computed = [line.split()[0] for line in log.read_text().splitlines()]
+    assert sorted(computed) == sorted(str(eps) for eps in radii * 2)  # on two runs
+    assert [len(seen) for seen in inodes.values()] == [1, 1]  # run.json was written once
+    assert reads and len(leaderboard.read(path)) == 2 * len(radii)
+    assert not leftovers(home)
+
+
+def test_a_failure_of_one_worker_ends_all(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(MINE.format(log=str(tmp_path / "log")).replace("return images", "raise RuntimeError('boom')"))
+    attack = f'[[blocks.attacks]]\nname = "{mine}:Mine"\neps = [0.1]\n'
+    home = faults.prepare(tmp_path / "home", faults.TABLE.split("[[blocks.attacks]]")[0] + attack)
+    wanted = spec.read(home / "tables" / "faults.toml")
+    with pytest.raises(BadInput, match="boom"):
+        suite.make(wanted, home / "results", jobs=2, progress=False)
+    assert not list((home / "results").rglob("attacks/[!.]*.json"))
+
+
+# Disks
+
+
+@contextlib.contextmanager
+def mounted(folder: Path, options: str) -> Iterator[Path]:
+    folder.mkdir()
+    try:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", folder], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no file system of our own can be mounted here ({error})")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def refusal(words: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """The one sentence with which a command ends."""
+    monkeypatch.setattr(sys, "argv", ["robustbench-dec", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and said.count("\n") == 1, said
+    return said
+
+
+@pytest.mark.parametrize("kilobytes", [4, 24, 64, 120])
+def test_a_full_disk_is_one_sentence_and_leaves_no_half_file(
+    kilobytes: int, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = made.file.read_text().replace("rounds = 24", "rounds = 6")
+    made.file.write_text(table)
+    with mounted(tmp_path / "disk", f"size={kilobytes}k") as disk:
+        words = ["table", made.file, "--results", disk / "results", "--jobs", 1, "--save-rounds", 1]
+        said = refusal(words, monkeypatch, capsys)
+        assert "cannot write" in said and "No space left on device" in said and "free space" in said
+        hidden = [name for name in leftovers(disk) if not name.startswith("resume")]
+        assert [name for name in hidden if not name.endswith("-batches.json")] == []
+        for path in disk.rglob("*.json"):
+            files.read_sealed(path)  # whole
+        for path in disk.rglob("resume*.safetensors"):
+            files.unseal(path)
+
+
+def test_a_read_only_folder_is_one_sentence(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with mounted(tmp_path / "disk", "size=8m") as disk:
+        shutil.copytree(made.results, disk / "results")
+        gone = next((disk / "results").rglob("fgsm-0.05-*.json"))
+        gone.unlink()
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        for words in (["table", made.file, "--jobs", 1], ["render", made.file], ["train", "--rounds", 1]):
+            said = refusal([*words, "--results", disk / "results"], monkeypatch, capsys)
+            assert "cannot write" in said and "Read-only file system" in said
+        whole = [path for path in disk.rglob("*") if path.is_file()]
+        assert gone not in whole and not leftovers(disk)
