@@ -70,4 +70,5 @@ RELIABLE = Faults()
 
 
 def _generator(key: tuple[int, int], kind: int, round: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=[part % 2**64 for part in key], counter=[0, kind, 0, round]))
+    parts = np.array([part % 2**64 for part in key], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=parts, counter=[0, kind, 0, round]))

@@ -104,6 +104,8 @@ def _rows(
 
 
 def _of_run(run: Mapping[str, Any]) -> dict[str, float]:
+    if "clean" not in run:
+        raise BadInput(f"layout 'networks' shows accuracies, but {run['id']} trains no classifier; universal would do")
     clean = run["clean"]
     told = {"clean": clean["mean_model"], "node_min": clean["node_min"], "node_max": clean["node_max"]}
     return told | {name: run[name] for name in ("consensus",) if name in run}  # older runs do not tell it
