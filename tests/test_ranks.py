@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from robustbench_dec import files
 from robustbench_dec.errors import BadInput
 from robustbench_dec.network import Gossip, Network
 from robustbench_dec.ranks import Ranks, needed
@@ -88,3 +90,78 @@ def test_nodes_are_spread_evenly_and_in_order() -> None:
     ranks.size = 8
     with pytest.raises(BadInput, match="7 nodes can be spread over 7 processes at most, not over 8"):
         ranks.split(7)
+
+
+TRAIN = ("-m", "robustbench_dec", "train", "--rounds", "6", "--set", "K=2", "--set", "batch=16", "--nodes", "5")
+
+
+def trained(processes: int, results: Path, *more: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The finished run of the command line: its record and its checkpoint."""
+    command = [*TRAIN, "--results", str(results), *more]
+    if processes:
+        done = torchrun(processes, *command)
+    else:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, *command], env=environment, capture_output=True, text=True, check=False, timeout=400
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (folder,) = (results / "runs").iterdir()
+    assert {path.name for path in folder.iterdir()} == {
+        "run.json", "curve.csv", "checkpoint.safetensors", "perturbation.safetensors",
+    }  # fmt: skip
+    return files.read_sealed(folder / "run.json"), safetensors.torch.load_file(folder / "checkpoint.safetensors")
+
+
+def test_the_command_line_trains_the_same_run_on_processes(tmp_path: Path) -> None:
+    alone, one = trained(0, tmp_path / "alone")
+    together, other = trained(3, tmp_path / "together")
+    assert alone["id"] == together["id"] and alone["ledger"] == together["ledger"]
+    for name, Z in one.items():
+        assert (other[name] - Z).abs().max() <= 1e-6 * Z.abs().max()
+    assert together["ranks"] == 3 and "ranks" not in alone
+    assert together["clean"]["mean_model"] == pytest.approx(alone["clean"]["mean_model"], abs=0.01)
+    # Ring 0 | 1 2 | 3 4: each of 3 pairs of ranks swaps a row both ways, in every round 2 (d + q) floats a row; once,
+    # for Lemma A.3, every rank hands d + q doubles to the all-reduce.
+    width = together["parameters"] + 64
+    assert together["wire_bytes"] == 6 * 6 * 2 * width * 4 + 3 * width * 8
+
+
+@pytest.mark.parametrize("again", [2, 3, 0], ids=["as-many", "more", "alone"])
+def test_a_killed_rank_ends_the_others_by_name_and_the_rerun_goes_on(again: int, tmp_path: Path) -> None:
+    """Rank 1 kills itself in round 4; the journal of round 3 is there, and no round is trained twice."""
+    mine = tmp_path / "mine.py"
+    source = (ROOT / "trainers" / "dec_fedtrack.py").read_text()
+    grave = tmp_path / "grave"
+    killing = f"""
+        import os, pathlib, signal
+        log = pathlib.Path({str(grave)!r} + os.environ.get("RANK", "-"))
+        with log.open("a") as handle:
+            handle.write(f"{{net.ledger.rounds}} ")
+        if net.ledger.rounds == 4 and os.environ.get("RANK") == "1" and len(log.read_text().split()) == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+    marker = "        X0, Y0, C, D = state\n"
+    assert marker in source
+    mine.write_text(source.replace(marker, killing + marker))
+    command = [*TRAIN, "--trainer", f"{mine}:DecFedTrack", "--save-rounds", "3", "--timeout", "60"]
+    killed = torchrun(2, *command, "--results", str(tmp_path / "results"))
+    assert killed.returncode != 0
+    assert re.search(
+        r"rank 0 lost its neighbour, rank 1, in round 4 \(.*\); start the same command again", killed.stderr
+    )
+    (folder,) = (tmp_path / "results" / "runs").iterdir()
+    assert [path.name for path in folder.iterdir()] == ["resume.safetensors"]
+    record, stacks = trained(again, tmp_path / "results", *command[len(TRAIN) :])
+    log = (tmp_path / ("grave0" if again else "grave-")).read_text().split()
+    assert log == (["0", "1", "2", "3", "4"] if again else []) + ["3", "4", "5"]
+    whole, expected = trained(2, tmp_path / "undisturbed", *command[len(TRAIN) :])
+    assert record["ledger"] == whole["ledger"]
+    for name, Z in expected.items():
+        assert (stacks[name] - Z).abs().max() <= (0 if again == 2 else 1e-6) * Z.abs().max()
+
+
+def test_more_processes_than_nodes_are_refused(tmp_path: Path) -> None:
+    done = torchrun(3, *TRAIN[:-1], "2", "--graph", "complete", "--results", str(tmp_path))
+    assert done.returncode != 0
+    assert "2 nodes can be spread over 2 processes at most, not over 3" in done.stderr
