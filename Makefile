@@ -7,7 +7,10 @@ BIN := .venv/bin
 # make table2                    what is missing in results/
 # make table2 RESULTS=out        everything anew, in a folder of its own
 # make table2 PROFILE=quick, SEEDS=1, JOBS=4, DEVICE=cuda; also for robust-network and for figures, which take DATASET=a9a too
-TABLE_OPTIONS := $(if $(JOBS),--jobs $(JOBS)) --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PROFILE)) $(if $(SEEDS),--seeds $(SEEDS)) \
+# make table2 PROCESSES=2          each run on 2 processes of torchrun, one run after the other; also for robust-network
+COMMON := --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PROFILE)) $(if $(SEEDS),--seeds $(SEEDS))
+TRAIN_ON_PROCESSES = $(if $(PROCESSES),$(BIN)/torchrun --standalone --nproc-per-node $(PROCESSES) -m robustbench_dec train $(1) $(COMMON))
+TABLE_OPTIONS := $(if $(JOBS),--jobs $(JOBS)) $(COMMON) \
 	$(if $(filter-out results,$(RESULTS)),--tables $(RESULTS))
 
 .PHONY: setup table1 table2 robust-network figures page tune test bench clean
@@ -24,10 +27,12 @@ setup: .venv/installed
 
 table2: setup
 	$(BIN)/robustbench-dec data mnist cifar10
+	$(call TRAIN_ON_PROCESSES,tables/table2.toml)
 	$(BIN)/robustbench-dec table tables/table2.toml $(TABLE_OPTIONS)
 
 robust-network: setup  # MNIST on other graphs and on networks that lose messages
 	$(BIN)/robustbench-dec data mnist
+	$(call TRAIN_ON_PROCESSES,tables/robust-network.toml)
 	$(BIN)/robustbench-dec table tables/robust-network.toml $(TABLE_OPTIONS)
 
 figures: setup
