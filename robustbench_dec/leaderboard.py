@@ -157,7 +157,7 @@ def _row(run: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
         "comm_rounds": ledger["rounds"],
         "messages": ledger["messages"],
         "bytes_payload": ledger["bytes_per_edge"] * ledger["directed_edges"],
-        "bytes_wire": None,  # nodes of a simulated network share one process
+        "bytes_wire": run.get("wire_bytes"),  # a simulated network has no wire
         "wall_s": cell["wall_s"],
         "torch_version": cell["versions"]["torch"],
         "package_version": cell["versions"]["robustbench_dec"],

@@ -127,38 +127,45 @@ def test_the_command_line_trains_the_same_run_on_processes(tmp_path: Path) -> No
     assert together["wire_bytes"] == 6 * 6 * 2 * width * 4 + 3 * width * 8
 
 
-@pytest.mark.parametrize("again", [2, 3, 0], ids=["as-many", "more", "alone"])
-def test_a_killed_rank_ends_the_others_by_name_and_the_rerun_goes_on(again: int, tmp_path: Path) -> None:
-    """Rank 1 kills itself in round 4; the journal of round 3 is there, and no round is trained twice."""
-    mine = tmp_path / "mine.py"
-    source = (ROOT / "trainers" / "dec_fedtrack.py").read_text()
-    grave = tmp_path / "grave"
-    killing = f"""
+def fatal(folder: Path, end: str) -> tuple[str, ...]:
+    """Arguments for a Dec-FedTrack that logs its rounds, and whose rank 1 meets its end in the fifth the first time."""
+    marker, log = "        X0, Y0, C, D = state\n", folder / "rounds-of-"
+    lines = f"""
         import os, pathlib, signal
-        log = pathlib.Path({str(grave)!r} + os.environ.get("RANK", "-"))
+        log = pathlib.Path({str(log)!r} + os.environ.get("RANK", "one"))
         with log.open("a") as handle:
             handle.write(f"{{net.ledger.rounds}} ")
-        if net.ledger.rounds == 4 and os.environ.get("RANK") == "1" and len(log.read_text().split()) == 5:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if os.environ.get("RANK") == "1" and log.read_text().split() == ["0", "1", "2", "3", "4"]:
+            os.kill(os.getpid(), signal.{end})
 """
-    marker = "        X0, Y0, C, D = state\n"
+    source = (ROOT / "trainers" / "dec_fedtrack.py").read_text()
     assert marker in source
-    mine.write_text(source.replace(marker, killing + marker))
-    command = [*TRAIN, "--trainer", f"{mine}:DecFedTrack", "--save-rounds", "3", "--timeout", "60"]
-    killed = torchrun(2, *command, "--results", str(tmp_path / "results"))
+    (folder / "mine.py").write_text(source.replace(marker, lines + marker))
+    return ("--trainer", f"{folder / 'mine.py'}:DecFedTrack", "--save-rounds", "3")
+
+
+@pytest.mark.parametrize("again", [2, 3, 0], ids=["as-many", "more", "alone"])
+def test_a_killed_rank_ends_the_others_by_name_and_the_rerun_goes_on(again: int, tmp_path: Path) -> None:
+    """The journal of round 3 is there when rank 1 dies, and no round before it is trained twice."""
+    mine = fatal(tmp_path, "SIGKILL")
+    killed = torchrun(2, *TRAIN, *mine, "--results", str(tmp_path / "results"))
     assert killed.returncode != 0
-    assert re.search(
-        r"rank 0 lost its neighbour, rank 1, in round 4 \(.*\); start the same command again", killed.stderr
-    )
+    assert re.search(r"rank 0 lost its neighbour, rank 1, in round 4 \(.*\); start the same command", killed.stderr)
     (folder,) = (tmp_path / "results" / "runs").iterdir()
     assert [path.name for path in folder.iterdir()] == ["resume.safetensors"]
-    record, stacks = trained(again, tmp_path / "results", *command[len(TRAIN) :])
-    log = (tmp_path / ("grave0" if again else "grave-")).read_text().split()
+    record, stacks = trained(again, tmp_path / "results", *mine)
+    log = (tmp_path / f"rounds-of-{0 if again else 'one'}").read_text().split()
     assert log == (["0", "1", "2", "3", "4"] if again else []) + ["3", "4", "5"]
-    whole, expected = trained(2, tmp_path / "undisturbed", *command[len(TRAIN) :])
+    whole, expected = trained(2, tmp_path / "undisturbed", *mine)
     assert record["ledger"] == whole["ledger"]
     for name, Z in expected.items():
         assert (stacks[name] - Z).abs().max() <= (0 if again == 2 else 1e-6) * Z.abs().max()
+
+
+def test_a_silent_rank_is_given_up_after_the_time_out(tmp_path: Path) -> None:
+    silent = torchrun(2, *TRAIN, *fatal(tmp_path, "SIGSTOP"), "--timeout", "15", "--results", str(tmp_path / "results"))
+    assert silent.returncode != 0
+    assert re.search(r"rank 0 lost its neighbour, rank 1, in round 4 \(.*\); start the same command", silent.stderr)
 
 
 def test_more_processes_than_nodes_are_refused(tmp_path: Path) -> None:
