@@ -1,9 +1,9 @@
 """Is anything lost when a sweep is killed? A small table on digits, killed (SIGKILL) again and again, then finished.
 
-Every kill comes at a random moment after the sweep has started to work; a clean run follows whenever a sweep got to its
-end, and the next kills fall on a new folder. In the end all files must be those of an undisturbed sweep, byte for byte
-apart from times and the seals over them, and no temporary, lock or journal may be left. Writes benchmarks/faults.csv, a
-row per kill: the moment, and the phase as the files on disk show it.
+Every kill comes at a random moment after the sweep has made its first claim, one process without workers. When a kill
+falls on the rendering or later, a clean run follows and the next kills fall on a new folder. Then all files must be
+those of an undisturbed sweep, byte for byte apart from times and the seals over them, and no temporary, lock or journal
+may be left. Writes benchmarks/faults.csv, a row per kill: the moment, and the phase as the files on disk show it.
 """
 
 import argparse
@@ -131,7 +131,7 @@ def phase(home: Path) -> str:
 
 
 def contents(home: Path) -> dict[str, Any]:
-    """Every file that should be the same in all sweeps, without the times in it; pages and pictures tell times too."""
+    """Every file that should be the same in all sweeps, without its times; the page is left out for its own."""
     found: dict[str, Any] = {}
     for path in sorted(path for path in home.rglob("*") if path.is_file() and path.suffix != ".html"):
         name = str(path.relative_to(home))
