@@ -410,9 +410,9 @@ def test_a_table_by_network_is_made_and_rendered(tmp_path: Path) -> None:
     wanted, results = spec.read(file), tmp_path / "results"
     folders = suite.make(wanted, results, progress=False)
     assert len(set(folders)) == 6
-    old = files.read_json(folders[0] / "run.json")
+    old = files.read_sealed(folders[0] / "run.json")
     del old["consensus"]  # a run from before it was told
-    files.write_json(folders[0] / "run.json", old)
+    files.write_sealed(folders[0] / "run.json", old)
     written = suite.report(wanted, "tiny", results, file.parent)
     assert [path.name for path in written] == ["leaderboard.csv", "tiny.csv", "tiny.md", "tiny.tex"]
     table = pd.read_csv(file.with_suffix(".csv"))
