@@ -187,7 +187,7 @@ def test_a_matrix_that_does_not_fit_is_refused_in_one_sentence(
         (["--set", "step=3"], "PGD has no setting 'step'; there are: eps, steps"),
         (["--set", "steps=2"], "cannot reach the radius"),
         (["--set", "random_start=perhaps"], "random_start"),
-        (["--attack", "uap", "--set", "step=leap"], "'gradient', 'sign' or 'adam'"),
+        (["--attack", "uap", "--set", "step=leap"], "'gradient', 'sign', 'adam' or 'momentum'"),
         (["--device", "abacus"], "device"),
     ],
 )
