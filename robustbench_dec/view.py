@@ -196,14 +196,31 @@ def _told_apart(titles: list[str], families: list[tuple[str, str]], settings: li
     variants: dict[tuple[str, str], dict[str, Settings]] = defaultdict(dict)
     for family, one in zip(families, settings, strict=True):
         variants[family][files.digest(one)] = one
+    told = {
+        (family, digest): _differences(one, [rival for other, rival in known.items() if other != digest])
+        for family, known in variants.items()
+        for digest, one in known.items()
+    }
     labels = []
     for title, family, one in zip(titles, families, settings, strict=True):
-        rivals = list(variants[family].values())
-        names = sorted({name for rival in rivals for name in rival}, key=lambda name: (name != "problem.eps", name))
-        differ = [name for name in names if len({json.dumps(rival.get(name)) for rival in rivals}) > 1]
-        told = [f"{WORDS.get(name, name.rpartition('.')[2])} {_short(one[name])}" for name in differ if name in one]
-        labels.append(f"{title} ({', '.join(told[:TOLD])}{', …' * (len(told) > TOLD)})" if told else title)
+        words = told[family, files.digest(one)]
+        labels.append(f"{title} ({', '.join(words[:TOLD])}{', …' * (len(words) > TOLD)})" if words else title)
     return labels
+
+
+def _differences(one: Settings, rivals: list[Settings]) -> list[str]:
+    """The settings that tell one from its rivals: always the one that most of those that are left have otherwise."""
+    words: list[str] = []
+    names = sorted({name for other in [one, *rivals] for name in other}, key=lambda name: (name != "problem.eps", name))
+    while rivals:
+        same = {name: [other for other in rivals if other.get(name) == one.get(name)] for name in names}
+        best = min(names, key=lambda name: len(same[name]))
+        if len(same[best]) == len(rivals):  # nothing tells the others from it but an empty setting
+            break
+        rivals = same[best]
+        word = WORDS.get(best, best.rpartition(".")[2])
+        words.append(f"{word} {_short(one[best])}" if best in one else f"no {word}")
+    return words
 
 
 def _flat(settings: Settings, prefix: str = "") -> Settings:

@@ -193,3 +193,24 @@ def test_the_command_prints_a_view_or_writes_it(tmp_path: Path) -> None:
 def test_bad_options_are_one_sentence(options: list[str]) -> None:
     answer = CliRunner().invoke(app, ["export", *options, "--results", str(RESULTS)])
     assert isinstance(answer.exception, BadInput) and options[1] in str(answer.exception)
+
+
+def test_labels_tell_models_apart_by_as_few_settings_as_it_takes() -> None:
+    ring: dict[str, object] = {"network.graph": "ring", "network.nodes": 5, "rounds": 30}
+    settings = [
+        ring,
+        ring | {"network.loss": 0.1},
+        ring | {"network.loss": 0.3},
+        ring | {"network.nodes": 20},
+        ring | {"network.nodes": 20, "network.graph": "complete"},
+    ]
+    labels = view._told_apart(["K-GT"] * 5, [("mnist", "k_gt")] * 5, settings)
+    assert labels == [
+        "K-GT (no link loss, nodes 5)",
+        "K-GT (link loss 0.1)",
+        "K-GT (link loss 0.3)",
+        "K-GT (nodes 20, graph ring)",
+        "K-GT (graph complete)",
+    ]
+    assert view._told_apart(["K-GT"] * 2, [("mnist", "k_gt")] * 2, [ring, ring]) == ["K-GT", "K-GT"]
+    assert view._told_apart(["K-GT"] * 2, [("mnist", "k_gt")] * 2, [ring, ring | {"x": None}]) == ["K-GT", "K-GT"]
