@@ -458,12 +458,13 @@ def test_a_block_changes_of_the_network_what_it_names(tmp_path: Path) -> None:
 def test_the_table_of_networks_gives_every_network_the_same_total_batch_and_the_same_problem() -> None:
     wanted, table2 = (spec.read(ROOT / "tables" / f"{name}.toml") for name in ("robust-network", "table2"))
     mnist = next(block for block in table2.blocks if block.title == "MNIST")
-    ids = set()
+    ids, steps = set(), {}
     for block, one in wanted.runs():
         ids.add(one.id)
         assert one.network.nodes * one.trainer_settings["batch"] == 640
         assert one.problem == mnist.problem
-        assert {**one.trainer_settings, "batch": 0} == {**mnist.trainers[one.trainer], "batch": 0}
+        rest = {**one.trainer_settings, "batch": 0}
+        assert steps.setdefault(one.trainer, rest) == rest  # the same step sizes on all networks
         W = one.network.build()
         assert set(W[W > 0].round(12)) == {round(1 / (W[0] > 0).sum(), 12)}, block.title  # one weight in all of W
-    assert len(ids) == 18
+    assert len(ids) == 14
