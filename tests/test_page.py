@@ -333,7 +333,8 @@ def test_rows_of_users_are_marked_and_can_be_chosen(tab: chromium.Browser, tmp_p
     mine = rows.assign(submitted_by=["Ada" if attack == "fgsm" else "" for attack in rows["attack"]])
     tab.open(page.write(with_rows(tmp_path, mine), tmp_path / "index.html").as_uri())
     choose(tab, "source", "users")
-    assert set(column(tab, "attack")) == {"FGSM"} and tab.run("document.querySelectorAll('.badge').length") > 0
+    assert {label.split()[0] for label in column(tab, "attack")} == {"FGSM"}  # on 1,000 and on 10,000 images
+    assert tab.run("document.querySelectorAll('.badge').length") > 0
 
 
 @pytest.mark.parametrize("form", ["csv", "latex", "bibtex"])
