@@ -5,6 +5,7 @@ import importlib.util
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -353,6 +354,43 @@ def test_a_failure_of_one_worker_ends_all(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="boom"):
         suite.make(wanted, home / "results", jobs=2, progress=False)
     assert not list((home / "results").rglob("attacks/[!.]*.json"))
+
+
+def test_ctrl_c_ends_all_workers_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    table = faults.TABLE.replace("rounds = 40", "rounds = 200")  # long enough for both workers to be seen at work
+    undisturbed, home = (faults.prepare(tmp_path / name, table) for name in ("undisturbed", "stopped"))
+    begun = table_with_two_workers(home)
+    held = list[Path]()
+    while len(held) < 2 and begun.poll() is None:  # each worker trains one of the two runs
+        held = list((home / "results").glob("runs/*/.run.json.lock"))
+        time.sleep(0.01)
+    os.killpg(begun.pid, signal.SIGINT)  # as a terminal does: to the command and its workers alike
+    out, err = begun.communicate(timeout=60)
+    assert begun.returncode == 130, err
+    assert (out, err) == ("", "robustbench-dec: stopped; the same command goes on where this one was\n")
+    assert not list((home / "results").glob("runs/*/run.json"))  # it was in the middle of its work
+    for _ in range(500):  # what multiprocessing starts beside the workers ends by itself, after them
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(begun.pid, 0)
+            time.sleep(0.02)
+            continue
+        break
+    else:
+        pytest.fail("a process of the stopped command is still there")
+    for finished in (table_with_two_workers(home), table_with_two_workers(undisturbed)):
+        _, err = finished.communicate(timeout=120)
+        assert (finished.returncode, err) == (0, "")
+    assert faults.differences(home, undisturbed) == []
+    assert not leftovers(home)
+
+
+def table_with_two_workers(home: Path) -> "subprocess.Popen[str]":
+    """The command, as a terminal starts it: at the head of a process group of its own."""
+    words = [home / "tables" / "faults.toml", "--results", home / "results", "--jobs", 2]
+    return subprocess.Popen(
+        [sys.executable, "-m", "robustbench_dec", "table", *map(str, words)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
 
 
 # Disks
