@@ -20,7 +20,19 @@ import pandas as pd
 from robustbench_dec import files, topology
 from robustbench_dec.errors import BadInput
 from robustbench_dec.spec import NetworkSpec, Spec
-from robustbench_dec.table import ATTACKS, MARK, METHODS, Entry, escape_latex, escape_markdown, grid, latex_row
+from robustbench_dec.table import (
+    ATTACKS,
+    LATEX_NEEDS,
+    MARK,
+    METHODS,
+    Entry,
+    escape_latex,
+    escape_markdown,
+    grid,
+    latex_notes,
+    latex_row,
+    latex_table,
+)
 
 RUN = ("clean", "node_min", "node_max", "consensus")
 """Measures that a run has without being attacked; the others are like "fgsm@0.1"."""
@@ -193,16 +205,6 @@ def _latex(
     spans = [rf"\multicolumn{{{width}}}{{c}}{{{escape_latex(METHODS.get(method, method))}}}" for method in methods]
     rules = " ".join(rf"\cmidrule(lr){{{5 + k * width}-{4 + (k + 1) * width}}}" for k in range(len(methods)))
     lines = [
-        "% Needs booktabs; where graphicx is loaded too, the table is scaled to the width of the text.",
-        r"\providecommand{\resizebox}[3]{{\scriptsize\setlength{\tabcolsep}{2pt}#3}}",
-        r"\begin{table*}[t]",
-        r"\centering",
-        rf"\caption{{{escape_latex(specification.caption)}}}",
-        rf"\label{{tab:{label}}}",
-        r"\par\smallskip",
-        r"\resizebox{\textwidth}{!}{%",
-        rf"\begin{{tabular}}{{@{{}}lrrl*{{{width * len(methods)}}}{{c}}@{{}}}}",
-        r"\toprule",
         latex_row(["", "", "", "", *spans]),
         rules,
         latex_row(["Graph", "$n$", "$p$", "Faults", *[escape_latex(name) for name in head] * len(methods)]),
@@ -211,6 +213,6 @@ def _latex(
     for row in rows:
         values = [text for name in methods for text in _values(row, name, attacks, MARK)]
         lines.append(latex_row(escape_latex(text) for text in row.names + values))
-    lines += [r"\bottomrule", r"\end{tabular}%", "}", r"\par\smallskip"]
-    lines += [rf"{{\footnotesize {escape_latex(' '.join(notes))}}}", r"\end{table*}"]
-    return "\n".join(lines) + "\n"
+    columns = rf"lrrl*{{{width * len(methods)}}}{{c}}"
+    table = latex_table(columns, lines, escape_latex(specification.caption), label, [latex_notes(notes)])
+    return "\n".join([*LATEX_NEEDS, *table]) + "\n"

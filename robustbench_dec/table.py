@@ -39,6 +39,10 @@ LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
     "\N{MULTIPLICATION SIGN}": r"$\times$",
 }
 
+LATEX_NEEDS = (
+    "% Needs booktabs; where graphicx is loaded too, the table is scaled to the width of the text.",
+    r"\providecommand{\resizebox}[3]{{\scriptsize\setlength{\tabcolsep}{2pt}#3}}",
+)
 Key = tuple[str, str, str, float]  # data set, method, attack, eps
 Seeds = dict[int, float]  # seed -> accuracy, a fraction
 
@@ -232,18 +236,7 @@ def _latex(
     marked: frozenset[Key],
 ) -> str:
     width = max(len(block.columns) for block in blocks)
-    lines = [
-        "% Needs booktabs; where graphicx is loaded too, the table is scaled to the width of the text.",
-        r"\providecommand{\resizebox}[3]{{\scriptsize\setlength{\tabcolsep}{2pt}#3}}",
-        r"\begin{table*}[t]",
-        r"\centering",
-        rf"\caption{{{escape_latex(caption)}}}",
-        rf"\label{{tab:{label}}}",
-        r"\par\smallskip",
-        r"\resizebox{\textwidth}{!}{%",
-        rf"\begin{{tabular}}{{@{{}}ll*{{{1 + width}}}{{c}}@{{}}}}",
-        r"\toprule",
-    ]
+    lines: list[str] = []
     heading: list[tuple[str, int]] = []
     for block in blocks:
         groups = [(attack, len(list(group))) for attack, group in itertools.groupby(block.columns, key=lambda c: c[0])]
@@ -263,9 +256,8 @@ def _latex(
             styles = (r"\textbf{{{}}}", r" {{\scriptsize$\pm$\,{}}}", LATEX[MARK])
             values = _row(block, entries, method, marked, styles)
             lines.append(latex_row([title, escape_latex(_method(method)), *values, *padding]))
-    lines += [r"\bottomrule", r"\end{tabular}%", "}", r"\par\smallskip"]
-    lines += [rf"{{\footnotesize {escape_latex(' '.join(notes))}}}", r"\end{table*}"]
-    return "\n".join(lines) + "\n"
+    table = latex_table(rf"ll*{{{1 + width}}}{{c}}", lines, escape_latex(caption), label, [latex_notes(notes)])
+    return "\n".join([*LATEX_NEEDS, *table]) + "\n"
 
 
 def _against_paper(
@@ -405,6 +397,33 @@ def grid(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     """A Markdown table: names to the left, numbers to the right."""
     rule = [":--", *["--:"] * (len(head) - 1)]
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
+
+
+def latex_table(
+    columns: str, rows: Sequence[str], caption: str, label: str | None = None, foot: Sequence[str] = ()
+) -> list[str]:
+    """The lines of a table over both columns of a page, all in LaTeX already; rows come with their inner rules."""
+    return [
+        r"\begin{table*}[t]",
+        r"\centering",
+        rf"\caption{{{caption}}}",
+        *([rf"\label{{tab:{label}}}"] if label else []),
+        r"\par\smallskip",
+        r"\resizebox{\textwidth}{!}{%",
+        rf"\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
+        r"\toprule",
+        *rows,
+        r"\bottomrule",
+        r"\end{tabular}%",
+        "}",
+        r"\par\smallskip",
+        *foot,
+        r"\end{table*}",
+    ]
+
+
+def latex_notes(notes: Iterable[str]) -> str:
+    return rf"{{\footnotesize {escape_latex(' '.join(notes))}}}"
 
 
 def latex_row(cells: Iterable[str]) -> str:

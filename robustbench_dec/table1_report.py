@@ -6,14 +6,14 @@ different ones, at whatever price, which is told. A goal is reached if it is wit
 the seeds, in brackets from the smallest to the largest.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from robustbench_dec import files
-from robustbench_dec.table import escape_latex, escape_markdown, grid, latex_row
+from robustbench_dec.table import LATEX_NEEDS, escape_latex, escape_markdown, grid, latex_row, latex_table
 from robustbench_dec.table1 import MEASURED, MethodSpec, Place, Spec
 
 WORTH = 1.5
@@ -151,21 +151,7 @@ def _latex(specification: Spec, cells: pd.DataFrame, label: str) -> str:
         for method in specification.methods
     ]
     notes = escape_latex(" ".join(_notes(specification)))
-    lines = [
-        "% Needs booktabs; where graphicx is loaded too, the tables are scaled to the width of the text.",
-        r"\providecommand{\resizebox}[3]{{\scriptsize\setlength{\tabcolsep}{2pt}#3}}",
-        r"\begin{table*}[t]",
-        r"\centering",
-        rf"\caption{{{escape_latex(specification.caption)}}}",
-        rf"\label{{tab:{label}}}",
-        r"\par\smallskip",
-        r"\resizebox{\textwidth}{!}{%",
-        rf"\begin{{tabular}}{{@{{}}l*{{{2 + len(CLAIMS)}}}{{c}}@{{}}}}",
-        r"\toprule",
-        latex_row(["Method", "SFO", "Communication", *CLAIMS]),
-        r"\midrule",
-        *claims,
-        *_end_of_tabular(),
+    foot = [
         rf"{{\footnotesize {notes}",
         *(
             rf"\textsuperscript{{{letters[method.name]}}}\,{escape_latex(method.note)}"
@@ -173,27 +159,22 @@ def _latex(specification: Spec, cells: pd.DataFrame, label: str) -> str:
             if method.note
         ),
         "}",
-        r"\end{table*}",
     ]
+    rows = [latex_row(["Method", "SFO", "Communication", *CLAIMS]), r"\midrule", *claims]
+    columns = rf"l*{{{2 + len(CLAIMS)}}}{{c}}"
+    lines = [*LATEX_NEEDS, *latex_table(columns, rows, escape_latex(specification.caption), label, foot)]
     for heterogeneity in specification.heterogeneity:
         groups = [rf"\multicolumn{{3}}{{c}}{{$\|\nabla\Phi\| \le$ {_goal(goal)}}}" for goal in specification.goals]
         rules = [rf"\cmidrule(lr){{{3 * i + 4}-{3 * i + 6}}}" for i in range(len(groups))]
-        lines += [
-            r"\begin{table*}[t]",
-            r"\centering",
-            rf"\caption{{Table~\ref{{tab:{label}}}, continued: paid at heterogeneity {heterogeneity:g}.}}",
-            r"\par\smallskip",
-            r"\resizebox{\textwidth}{!}{%",
-            rf"\begin{{tabular}}{{@{{}}lll*{{{3 * len(groups)}}}{{r}}@{{}}}}",
-            r"\toprule",
+        rows = [
             latex_row(["", "", "", *groups]),
             " ".join(rules),
             latex_row(["Method", "Variant", r"$\eta_x, \eta_y$", *["SFO", "rounds", "exchanges"] * len(groups)]),
             r"\midrule",
             *(latex_row(map(escape_latex, line)) for line in _lines(specification, cells, heterogeneity)),
-            *_end_of_tabular(),
-            r"\end{table*}",
         ]
+        caption = rf"Table~\ref{{tab:{label}}}, continued: paid at heterogeneity {heterogeneity:g}."
+        lines += latex_table(rf"lll*{{{3 * len(groups)}}}{{r}}", rows, caption)
     return "\n".join(lines) + "\n"
 
 
@@ -260,10 +241,6 @@ def _letters(specification: Spec) -> dict[str, str]:
 
 def _by_key(cells: pd.DataFrame) -> dict[Key, Any]:
     return {(row.method, row.variant, row.heterogeneity, row.goal): row for row in cells.itertuples()}
-
-
-def _end_of_tabular() -> Sequence[str]:
-    return (r"\bottomrule", r"\end{tabular}%", "}", r"\par\smallskip")
 
 
 def _tick(value: bool) -> str:
