@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matrices import DIRECTED, usual_graphs
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -23,17 +24,11 @@ from robustbench_dec.trainer import Trainer
 from trainers.dec_fedtrack import DecFedTrack
 
 ROOT = Path(__file__).resolve().parents[1]
-DIRECTED = np.array([[0.5, 0.5, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0.5, 0.5], [0.5, 0, 0, 0.5]])
 ALL = Faults(loss=0.3, stragglers=0.2, varying=True)
 KINDS = [Faults(loss=0.3), Faults(stragglers=0.3), Faults(varying=True), ALL]
 
 matrices = st.one_of(
-    st.builds(
-        topology.build,
-        st.sampled_from(["ring", "path", "star", "complete", "exponential"]),
-        st.integers(1, 9),
-        st.just("metropolis"),
-    ),
+    usual_graphs,
     st.builds(topology.build, st.just("ring"), st.sampled_from([3, 5, 7]), st.just("lazy"), st.just(0.0)),
 )
 probabilities = st.floats(0, 0.95)

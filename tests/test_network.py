@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matrices import DIRECTED, usual_graphs
 from scipy.special import eval_chebyu
 from torch import Tensor
 
@@ -18,16 +19,8 @@ from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Batch, Problem
 
-DIRECTED = np.array([[0.5, 0.5, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0.5, 0.5], [0.5, 0, 0, 0.5]])
-"""Doubly stochastic, not symmetric: i hears i + 1 and not the other way round."""
-
 matrices = st.one_of(
-    st.builds(
-        topology.build,
-        st.sampled_from(["ring", "path", "star", "complete", "exponential"]),
-        st.integers(1, 9),
-        st.just("metropolis"),
-    ),
+    usual_graphs,
     st.builds(
         topology.build,
         st.just("erdos_renyi"),
