@@ -156,7 +156,7 @@ def evaluate(
     perturbation = None
     if attack.universal and not isinstance(attack, Shift):
         try:
-            attack = _fitted(attack, counter, train, seed)
+            attack = _fitted(attack, counter, train, seed, progress)
         except Exception as error:
             if parts is None or isinstance(error, BadInput):
                 raise
@@ -199,12 +199,24 @@ def evaluate(
     )
 
 
-def _fitted(attack: Attack, model: nn.Module, train: tuple[Tensor, Tensor] | None, seed: int) -> Attack:
+def _fitted(
+    attack: Attack, model: nn.Module, train: tuple[Tensor, Tensor] | None, seed: int, progress: str | None
+) -> Attack:
     name = type(attack).__name__
     if train is None:
         raise BadInput(f"{name} is universal: it needs training images to learn its perturbation")
-    with untouched(model, seed):
-        fitted = attack.fit(model, *train)
+    # How many passes a fit takes only the attack knows, so this bar counts them and has no end.
+    with bar(desc=f"{progress}, fit", unit="pass", show=progress is not None, nested=1) as shown:
+
+        def count(*call: Any) -> None:
+            shown.update()
+
+        hook = model.register_forward_hook(count)
+        try:
+            with untouched(model, seed):
+                fitted = attack.fit(model, *train)
+        finally:
+            hook.remove()
     if fitted.eps != attack.eps:
         raise BadInput(
             f"{name}.fit should return an attack of radius {attack.eps:g}, it returned one of {fitted.eps:g}"

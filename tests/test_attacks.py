@@ -1,6 +1,7 @@
 """What every attack on the shelf promises, and what the harness does not let any attack decide."""
 
 import copy
+import io
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import pytest
 import torch
 import torchattacks
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from attacks.fgsm import FGSM
 from attacks.pgd import PGD
@@ -249,11 +251,20 @@ class Recorder(nn.Module):
         return logits
 
 
-@pytest.mark.parametrize("step, alpha", [("gradient", 1.0), ("sign", None), ("adam", None)])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"step": "gradient", "alpha": 1.0},
+        {"step": "sign"},
+        {"step": "adam"},
+        {"step": "momentum", "steps": 60, "rel_alpha": 0.3, "decay": True, "targeted": 10},
+    ],
+    ids=lambda settings: settings["step"],
+)
 def test_a_uap_is_the_same_for_all_images_and_within_its_radius(
-    step: str, alpha: float | None, model: nn.Module, images: Tensor, labels: Tensor, training: Training
+    settings: dict[str, Any], model: nn.Module, images: Tensor, labels: Tensor, training: Training
 ) -> None:
-    attack = built("uap", 0.25, step=step, alpha=alpha)
+    attack = built("uap", 0.25, **settings)
     recorder = Recorder(model)
     labels = torch.cat([labels[:50], (labels[50:] + 1) % 10])  # wrong ones meet it too
     outcome = evaluate(attack, recorder, images, labels, train=training)
@@ -263,6 +274,21 @@ def test_a_uap_is_the_same_for_all_images_and_within_its_radius(
     judged = recorder.seen[-1]  # what decided the accuracy
     assert torch.allclose(judged, (images + y).clamp(0, 1), atol=1e-6)
     assert outcome.robust_accuracy < outcome.clean_accuracy - 0.1
+
+
+def test_a_fit_shows_its_passes(
+    model: nn.Module, images: Tensor, labels: Tensor, training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bars = []
+
+    def silent(*arguments: Any, show: bool, **settings: Any) -> Any:
+        bars.append(tqdm(*arguments, file=io.StringIO(), **settings))
+        assert show
+        return bars[-1]
+
+    monkeypatch.setattr("robustbench_dec.attack.bar", lambda *a, nested, **settings: silent(*a, **settings))
+    evaluate(built("uap", 0.2, steps=7), model, images, labels, train=training, progress="uap 0.2")
+    assert [(one.desc, one.n) for one in bars] == [("uap 0.2, fit", 7 + 1), ("uap 0.2", 1)]  # one judges the end
 
 
 def test_a_uap_is_fitted_on_training_images_only(
