@@ -135,7 +135,9 @@ def train(
     device: Device = "cpu",
     save_seconds: SaveSeconds = 20.0,
     save_rounds: SaveRounds = None,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds until a silent process is given up (torchrun).")] = 600,
+    timeout: Annotated[
+        float, typer.Option(min=1, max=86400, help="Seconds until a silent process is given up (torchrun).")
+    ] = 600,
 ) -> None:
     """Train one model, or all of a specification; with no arguments, Dec-FedTrack on 8x8 digits in a few seconds.
 
@@ -538,7 +540,7 @@ def parse_settings(pairs: list[str]) -> dict[str, str]:
 
 def workers(jobs: int | None, device: str) -> int:
     """How many runs are worked on side by side."""
-    return jobs or (os.cpu_count() or 1 if device == "cpu" else 1)
+    return jobs or (suite.cores() if device == "cpu" else 1)
 
 
 def checked(device: str) -> str:

@@ -127,7 +127,7 @@ def test_dec_fedtrack_finds_the_stationary_point_of_a_heterogeneous_quadratic(
 
 
 @pytest.mark.parametrize("problem", [QUIET, BOXED], ids=["unconstrained", "box"])
-@pytest.mark.parametrize("K", [5, 20])
+@pytest.mark.parametrize("K", [1, 5, 20])
 def test_without_corrections_local_steps_stall_away_from_the_stationary_point(K: int, problem: Quadratic) -> None:
     oracle, net = stage(problem)
     exact = problem.exact(oracle.shards)
@@ -148,7 +148,7 @@ def test_k_gt_minimises_f_at_zero_y_and_stalls_without_corrections(K: int) -> No
     bare = trainer.init(oracle, net)
     for _ in range(600):
         bare = trainer.step(bare, oracle, net)._replace(C=torch.zeros_like(bare.C))
-    assert exact.grad_f_at_zero_y(bare.X.mean(0)).norm() > (1e-2 if K > 1 else 1e-3)
+    assert exact.grad_f_at_zero_y(bare.X.mean(0)).norm() > 1e-2
 
 
 @pytest.mark.parametrize("problem", [NOISY, replace(NOISY, bound=0.2, coercive=True)], ids=["free", "box"])
