@@ -207,7 +207,8 @@ def _tell(folder: Path) -> None:
         told = {name: value for name, value in record["final"].items() if isinstance(value, float)}
         typer.echo(f"{folder}: " + ", ".join(f"{name} {value:.6g}" for name, value in told.items()))
     typer.echo(
-        f"cost: {ledger['sfo']:,} SFO calls per node, {ledger['rounds']:,} rounds, {ledger['exchanges']:,} exchanges, "
+        f"cost: {ledger['sfo']:,} SFO calls per node ({ledger['nodes'] * ledger['sfo']:,} in total), "
+        f"{ledger['rounds']:,} rounds, {ledger['exchanges']:,} exchanges, "
         f"{ledger['bytes_per_edge'] / 1e6:,.1f} MB per directed edge; spectral rate p = {record['spectral_rate']:.4f}"
     )
 

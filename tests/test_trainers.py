@@ -218,6 +218,7 @@ def test_costs_are_those_of_the_paper(graph: str, edges: int) -> None:
         ledger = net.ledger
         assert ledger.sfo == (T * K + 1) * b
         assert ledger.sfo_x + ledger.sfo_y == split * (T * K + 1) * b
+        assert list(ledger.totals.values()) == [10 * (T * K + 1) * b, 10 * split * (T * K + 1) * b]
         assert ledger.exchanges == T
         assert ledger.messages == T * edges
         assert ledger.bytes_per_edge == T * payload * double
