@@ -54,7 +54,7 @@ test: setup
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
-bench: setup  # attack_strength needs the checkpoints of table2
+bench: setup  # attack_strength attacks the zoo
 	$(BIN)/python benchmarks/training_speed.py
 	$(BIN)/python benchmarks/attack_strength.py
 

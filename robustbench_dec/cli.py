@@ -135,7 +135,9 @@ def train(
     device: Device = "cpu",
     save_seconds: SaveSeconds = 20.0,
     save_rounds: SaveRounds = None,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds until a silent process is given up (torchrun).")] = 600,
+    timeout: Annotated[
+        float, typer.Option(min=1, max=86400, help="Seconds until a silent process is given up (torchrun).")
+    ] = 600,
 ) -> None:
     """Train one model, or all of a specification; with no arguments, Dec-FedTrack on 8x8 digits in a few seconds.
 
@@ -205,7 +207,8 @@ def _tell(folder: Path) -> None:
         told = {name: value for name, value in record["final"].items() if isinstance(value, float)}
         typer.echo(f"{folder}: " + ", ".join(f"{name} {value:.6g}" for name, value in told.items()))
     typer.echo(
-        f"cost: {ledger['sfo']:,} SFO calls per node, {ledger['rounds']:,} rounds, {ledger['exchanges']:,} exchanges, "
+        f"cost: {ledger['sfo']:,} SFO calls per node ({ledger['nodes'] * ledger['sfo']:,} in total), "
+        f"{ledger['rounds']:,} rounds, {ledger['exchanges']:,} exchanges, "
         f"{ledger['bytes_per_edge'] / 1e6:,.1f} MB per directed edge; spectral rate p = {record['spectral_rate']:.4f}"
     )
 
@@ -538,7 +541,7 @@ def parse_settings(pairs: list[str]) -> dict[str, str]:
 
 def workers(jobs: int | None, device: str) -> int:
     """How many runs are worked on side by side."""
-    return jobs or (os.cpu_count() or 1 if device == "cpu" else 1)
+    return jobs or (suite.cores() if device == "cpu" else 1)
 
 
 def checked(device: str) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from robustbench_dec.faults import RELIABLE, Faults
 from robustbench_dec.network import Gossip, Network, bare, row_bytes
-from robustbench_dec.ranks import Ranks, as_bytes, from_bytes, needed
+from robustbench_dec.ranks import WAIT, Ranks, as_bytes, from_bytes, needed
 
 
 class DistributedNetwork(Network):
@@ -50,10 +50,13 @@ class DistributedNetwork(Network):
     def told(self, content: Any = None) -> Any:
         return self.ranks.tell(content)
 
+    def still_here(self) -> None:
+        self.ranks.tell(WAIT)
+
     def agreed(self, losses: Tensor, save: bool) -> tuple[Tensor, bool]:
         """One small all-reduce a round: every loss (n,), padded with zeros where others hold it, and rank 0's wish."""
         self.ranks.where = f"in round {self.ledger.rounds}"
-        values = torch.zeros(self.nodes + 1, dtype=torch.float64, device=losses.device)
+        values = torch.zeros(self.nodes + 1, dtype=torch.float64, device=self.ranks.device)
         values[self.rows.start : self.rows.stop] = losses.double()
         values[-1] = float(save and self.writes)
         self.ranks.add(values)

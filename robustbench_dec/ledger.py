@@ -37,6 +37,11 @@ class Ledger:
         self.messages += self.directed_edges
         self.bytes_per_edge += payload
 
+    @property
+    def totals(self) -> dict[str, int]:
+        """SFO calls of all nodes together, by both conventions."""
+        return {"sfo_total": self.nodes * self.sfo, "sfo_split_total": self.nodes * (self.sfo_x + self.sfo_y)}
+
     def row(self) -> dict[str, int]:
         """The counts by name, as they stand in run.json and in the curves."""
         return asdict(self)

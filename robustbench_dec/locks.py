@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from robustbench_dec import files
@@ -28,10 +28,11 @@ class Busy(Exception):
 
 
 @contextlib.contextmanager
-def claim(path: Path, *, wait: bool = True) -> Iterator[None]:
+def claim(path: Path, *, wait: bool = True, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Be the only one who makes `path`; raises Busy where another does, unless told to wait for it.
 
-    Inside, look again whether the work is done: the former holder may have done it.
+    `meanwhile` is called again and again by one who waits. Inside, look again whether the work is done: the former
+    holder may have done it.
     """
     lock = path.with_name(f".{path.name}.lock")
     descriptor = _try(lock)
@@ -43,6 +44,7 @@ def claim(path: Path, *, wait: bool = True) -> Iterator[None]:
             progress_bars.say(f"waiting for {path}, which is being made by {_holder(lock)}")
             told = True
         time.sleep(PAUSE)
+        meanwhile()
         descriptor = _try(lock)
     try:
         yield

@@ -93,6 +93,9 @@ class Network:
         """What the writing process says."""
         return content
 
+    def still_here(self) -> None:
+        """Said by the process that writes, now and then, while the others wait for it."""
+
     def agreed(self, losses: Tensor, save: bool) -> tuple[Tensor, bool]:
         """The losses of all nodes (n,), and whether the writing process wants to save."""
         return losses, save

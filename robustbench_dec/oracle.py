@@ -38,7 +38,7 @@ class Oracle:
             shards = tuple(part[self.rows.start : self.rows.stop].clone() for part in shards)
         self.shards: Batch = tuple(part.to(device) for part in shards)
         self.m = self.shards[0].shape[1]
-        self.losses = torch.full((len(self.rows),), float("nan"))
+        self.losses = torch.full((len(self.rows),), float("nan"), device=device)
         """Of these nodes, at the last gradient; NaN before the first."""
 
     @property

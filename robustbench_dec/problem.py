@@ -60,8 +60,8 @@ class Problem(ABC):
     def grads(self, X: Tensor, Y: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Row i: grad_x f_i and grad_y f_i at (x_i, y_i) on node i's batch, and its loss: (n, d), (n, q), (n,).
 
-        One node after the other: for the suite's networks this was faster than vmap (benchmarks/training_speed.py), and
-        row i does not depend on which other rows are computed beside it, so that processes can share the rows.
+        One node after the other: benchmarks/training_speed.csv has vmap's time beside it, and row i does not depend on
+        which other rows are computed beside it, so that processes can share the rows.
         """
         rows = []
         for i, (x, y) in enumerate(zip(X, Y, strict=True)):

@@ -24,6 +24,10 @@ TIMEOUT = 600.0
 """Seconds after which a rank that says nothing is given up; the others wait while rank 0 measures and writes."""
 
 
+WAIT = "wait"
+"""What rank 0 says now and then while it works alone, so that nobody takes it for dead."""
+
+
 class Lost(BadInput):
     """Another rank died or fell silent; the message names both."""
 
@@ -36,7 +40,11 @@ class Ranks:
         self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self.device = torch.device(device)
         if self.device.type == "cuda" and self.device.index is None:  # one GPU for every process of this machine
-            self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+            here, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count()
+            if here > gpus:
+                raise BadInput(f"{here} processes on a machine need {here} GPUs, this one has {gpus}; start fewer")
+            self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+            os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # a lost neighbour is then an error, not an abort
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         self.where = "before the first round"
@@ -104,6 +112,22 @@ class Ranks:
         with self._naming([0]):
             dist.broadcast(data, 0)
         return json.loads(bytes(data.cpu().numpy()))
+
+    def wait(self) -> Any:
+        """The next thing that rank 0 says, after all its WAITs."""
+        while (word := self.tell()) == WAIT:
+            pass
+        return word
+
+    def agree_on(self, asked: str) -> None:
+        """Refuse to go on unless every rank was asked for the same; rows of two different runs would mix unnoticed."""
+        first = self.tell(asked)
+        others = int(self.add(torch.tensor([int(asked != first)], device=self.device)))
+        if others:
+            raise BadInput(
+                f"rank 0 was asked for the run {first}, this one for {asked} and {others} of {self.size} for another "
+                "than rank 0; start all ranks with the same specification, settings and files"
+            )
 
     def gather(self, Z: Tensor, nodes: int) -> Tensor | None:
         """The whole stack (n, ...) on rank 0, from everyone's rows."""

@@ -40,12 +40,12 @@ from robustbench_dec.models import Architecture
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Batch, Classifier, Problem
-from robustbench_dec.ranks import Ranks
+from robustbench_dec.ranks import WAIT, Ranks
 from robustbench_dec.spec import SCHEMA, RunSpec
 from robustbench_dec.trainer import Trainer
 
 EXPLOSION = 50.0
-"""A training loss this many times the first one will not come back."""
+"""A training loss this many times the smallest one will not come back."""
 
 BATCH_SIZE = 500
 """Images that are attacked at once; every batch has a random state of its own, so this decides numbers a little."""
@@ -72,24 +72,24 @@ def train(
     """
     folder = results / "runs" / run.id
     how = _Habits(device, save_seconds, save_rounds or math.inf, progress)
-    if ranks is not None and not ranks.writes:
-        if ranks.tell() == "train":
-            _train(run, folder, how, ranks)
-        ranks.tell()
-        return folder
+    if ranks is not None:
+        ranks.agree_on(run.id)
+        if not ranks.writes:
+            if ranks.wait() == "train":
+                _train(run, folder, how, ranks)
+                ranks.wait()
+            return folder
+    tell = (lambda word: None) if ranks is None else ranks.tell
     if not _finished(folder, checkpoint):
-        with locks.claim(folder / "run.json", wait=wait):
+        with locks.claim(folder / "run.json", wait=wait, meanwhile=lambda: tell(WAIT)):
             files.sweep(folder)
             if not _finished(folder, checkpoint, told=True):
-                if ranks is not None:
-                    ranks.tell("train")
+                tell("train")
                 _train(run, folder, how, ranks)
-                if ranks is not None:
-                    ranks.tell("done")
+                tell("done")
                 return folder
-    if ranks is not None:
-        ranks.tell("nothing to do")
-        ranks.tell("done")
+    tell("nothing to do")
+    tidy(folder)
     return folder
 
 
@@ -109,7 +109,7 @@ def _train(run: RunSpec, folder: Path, how: _Habits, ranks: Ranks | None) -> Non
     net = run.network.connect(run.seed, ranks)
     oracle = Oracle(problem, net.nodes, run.seed, net.ledger, how.device, net.rows)
     journal = Journal(folder / "resume.safetensors", run, trainer)
-    state, loss, curve, seconds_before, threads = journal.restore(oracle, net)
+    state, loss, smallest, curve, seconds_before, threads = journal.restore(oracle, net)
     threads = sorted({*threads, torch.get_num_threads()})
     measure = _gauge(problem, run, oracle.shards if ranks is None else None) if net.writes else None
     budget, shown = run.budget, how.progress and net.writes
@@ -119,7 +119,7 @@ def _train(run: RunSpec, folder: Path, how: _Habits, ranks: Ranks | None) -> Non
         if state is None:
             state = trainer.init(oracle, net)
             loss = net.agreed(oracle.losses, False)[0].mean().item()  # NaN if it starts without a gradient
-        first_loss = loss
+            smallest = loss
         if not net.writes:
             problem.release()
         while True:
@@ -140,14 +140,15 @@ def _train(run: RunSpec, folder: Path, how: _Habits, ranks: Ranks | None) -> Non
             due = time.perf_counter() - saved > how.save_seconds or net.ledger.rounds % how.save_rounds == 0
             losses, due = net.agreed(oracle.losses if whole else oracle.losses * math.nan, due)
             loss = losses.mean().item()
-            first_loss = min(first_loss, loss) if math.isfinite(first_loss) else loss
-            if not loss < EXPLOSION * max(first_loss, 1.0):
+            smallest = min(smallest, loss) if math.isfinite(smallest) else loss
+            if not loss < EXPLOSION * max(smallest, 1.0):
                 raise Diverged(
                     f"training diverged in round {net.ledger.rounds} (loss {loss:.3g}) with "
                     f"{_step_sizes(trainer)}; smaller step sizes would do"
                 )
             if due:
-                journal.save(state, loss, curve, oracle, net, seconds_before + time.perf_counter() - began, threads)
+                seconds = seconds_before + time.perf_counter() - began
+                journal.save(Standing(state, loss, smallest, curve, seconds, threads), oracle, net)
                 saved = time.perf_counter()
     ends: dict[str, Any] = {"final_train_loss": loss, **provenance.stamp(seconds_before + time.perf_counter() - began)}
     ends |= {"threads_used": threads}
@@ -164,6 +165,7 @@ class Standing(NamedTuple):
 
     state: Any  # as its trainer makes it; None before the start
     loss: float  # of all nodes, at the last gradient
+    smallest: float  # loss so far
     curve: list[dict[str, Any]]
     seconds: float
     threads: list[int]  # every number of threads that worked on it
@@ -184,21 +186,13 @@ class Journal:
     def former(self) -> Path:
         return self.path.with_stem(f"{self.path.stem}-former")
 
-    def save(
-        self,
-        state: Any,
-        loss: float,
-        curve: list[dict[str, Any]],
-        oracle: Oracle,
-        net: Network,
-        seconds: float,
-        threads: list[int],
-    ) -> None:
-        wire_bytes, whole = net.total(net.wire_bytes), {name: net.gathered(Z) for name, Z in state._asdict().items()}
+    def save(self, standing: Standing, oracle: Oracle, net: Network) -> None:
+        wire_bytes = net.total(net.wire_bytes)
+        whole = {name: net.gathered(Z) for name, Z in standing.state._asdict().items()}
         if not net.writes:
             return
-        content = {"ledger": net.ledger.row(), "draws": oracle.draws, "curve": curve, "seconds": seconds}
-        content |= {"loss": loss, "id": self.run.id, "threads": threads, "wire_bytes": wire_bytes}
+        content = {name: value for name, value in standing._asdict().items() if name != "state"}
+        content |= {"ledger": net.ledger.row(), "draws": oracle.draws, "id": self.run.id, "wire_bytes": wire_bytes}
         tensors = {name: Z.cpu().contiguous() for name, Z in whole.items() if Z is not None}
         data = safetensors.torch.save(tensors, {"journal": json.dumps(content), "sha256": files.OPEN_SEAL})
         files.write_bytes(self.path, files.seal(data), former=self.former)
@@ -208,7 +202,7 @@ class Journal:
         data = self._newest() if net.writes else None
         content = net.told(_metadata(data) if data is not None else None)
         if content is None:
-            return Standing(None, math.nan, [], 0.0, [])
+            return Standing(None, math.nan, math.nan, [], 0.0, [])
         tensors = safetensors.torch.load(data) if data is not None else {}
         state = self.trainer.init(oracle, net)  # its class and fields; the counters it moved are set right below
         stacks = {
@@ -219,9 +213,9 @@ class Journal:
             setattr(net.ledger, name, value)
         net.wire_bytes = content["wire_bytes"] if net.writes else 0
         oracle.draws = content["draws"]
-        return Standing(
-            type(state)(**stacks), content["loss"], content["curve"], content["seconds"], content["threads"]
-        )
+        content.setdefault("smallest", content["loss"])  # journals did not always tell it
+        known = {name: content[name] for name in Standing._fields if name != "state"}
+        return Standing(state=type(state)(**stacks), **known)
 
     def _newest(self) -> bytes | None:
         for path in (self.path, self.former):
@@ -539,7 +533,12 @@ def _finish(
             "parameters": stacks["X"].shape[1],
             "spectral_rate": net.spectral_rate,
             "ledger": net.ledger.row(),
-            **(_classifier_record(problem, stacks["X"]) if isinstance(problem, Classifier) else {"final": curve[-1]}),
+            **net.ledger.totals,
+            **(
+                _classifier_record(problem, stacks["X"], net.still_here)
+                if isinstance(problem, Classifier)
+                else {"final": curve[-1]}
+            ),
             "checkpoint_sha256": files.sha256(checkpoint),
             "curve_sha256": files.sha256(folder / "curve.csv"),
             "perturbation_sha256": files.sha256(perturbation) if perturbation.is_file() else None,
@@ -548,11 +547,14 @@ def _finish(
     )
 
 
-def _classifier_record(problem: Classifier, X: Tensor) -> dict[str, Any]:
+def _classifier_record(problem: Classifier, X: Tensor, still_here: Callable[[], None]) -> dict[str, Any]:
     """What run.json tells of a classifier: its data, its network, the accuracies of x-bar and of the nodes, and
     how far the nodes are from x-bar: consensus = mean_i ||x_i - x-bar|| / ||x-bar||."""
     images = problem.images
-    nodes = [accuracy(problem.module(x), images.test_images, images.test_labels) for x in X]
+    nodes = []
+    for x in X:
+        nodes.append(accuracy(problem.module(x), images.test_images, images.test_labels))
+        still_here()
     x_bar = X.mean(0)
     model = problem.module(x_bar)
     return {

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, as_completed, wait
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
-from threading import Thread
+from threading import RLock, Thread
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
@@ -60,17 +60,20 @@ def make(
     work = functools.partial(
         _work, specification, results, device, progress, {"save_seconds": save_seconds, "save_rounds": save_rounds}
     )
-    jobs = min(jobs, sum(not path.is_file() for paths in outputs.values() for path in paths))
-    with progress_bars.bar(total=len(outputs), desc=specification.title, unit="run", show=progress) as bar:
+    missing = sum(not path.is_file() for paths in outputs.values() for path in paths)
+    with (
+        _share_of_cores(jobs) as threads,
+        progress_bars.bar(total=len(outputs), desc=specification.title, unit="run", show=progress) as bar,
+    ):
 
         def show() -> None:
             bar.update(sum(all(path.is_file() for path in paths) for paths in outputs.values()) - bar.n)
 
-        if jobs <= 1:
+        if min(jobs, missing) <= 1:
             work(show)
         else:
-            with _pool(jobs) as submit:
-                futures = [submit(work, None) for _ in range(jobs)]
+            with _pool(min(jobs, missing), threads) as submit:
+                futures = [submit(work, None) for _ in range(min(jobs, missing))]
                 while wait(futures, timeout=PAUSE, return_when=FIRST_EXCEPTION).not_done:
                     show()
                     for future in futures:
@@ -125,15 +128,17 @@ def side_by_side(
     `jobs` items are worked on side by side, each by a process with its share of the cores. One thread each is as fast
     as all cores on one run after the other, and gives the same bits on machines with other numbers of cores.
     """
-    jobs = min(jobs, len(items))
-    with progress_bars.bar(total=len(items), desc=title, unit=unit, show=progress) as bar:
-        if jobs <= 1:
+    with (
+        _share_of_cores(jobs) as threads,
+        progress_bars.bar(total=len(items), desc=title, unit=unit, show=progress) as bar,
+    ):
+        if min(jobs, len(items)) <= 1:
             done = []
             for item in items:
                 done.append(work(item))
                 bar.update()
             return done
-        with _pool(jobs) as submit:
+        with _pool(min(jobs, len(items)), threads) as submit:
             futures = [submit(work, item) for item in items]
             for future in as_completed(futures):
                 future.result()
@@ -141,13 +146,33 @@ def side_by_side(
             return [future.result() for future in futures]
 
 
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @contextlib.contextmanager
-def _pool(jobs: int) -> Iterator[Callable[..., Future[Any]]]:
-    """`submit` of a pool of so many processes, each with its share of the cores; a failure inside ends them all."""
+def _share_of_cores(jobs: int) -> Iterator[int]:
+    """The threads of each of so many workers, for this process too while it is the only one.
+
+    However few pieces of work are left: numbers depend on the threads a little, and what a stopped command has left
+    must come out as if it had not been stopped.
+    """
+    former = torch.get_num_threads()
+    threads = former if jobs <= 1 else max(1, cores() // jobs)
+    torch.set_num_threads(threads)
+    try:
+        yield threads
+    finally:
+        torch.set_num_threads(former)
+
+
+@contextlib.contextmanager
+def _pool(jobs: int, threads: int) -> Iterator[Callable[..., Future[Any]]]:
+    """`submit` of a pool of so many processes with so many threads each; a failure inside ends them all."""
     context = get_context("spawn")  # torch's threads do not survive a fork
     lock, started = context.RLock(), context.Value("i", 0)
     progress_bars.use_lock(lock)
-    threads = max(1, (os.cpu_count() or 1) // jobs)
     pool = ProcessPoolExecutor(jobs, context, initializer=_start_worker, initargs=(threads, lock, started))
 
     def submit(*call: Any) -> Future[Any]:
@@ -159,6 +184,7 @@ def _pool(jobs: int) -> Iterator[Callable[..., Future[Any]]]:
     except BaseException:  # a failure or Ctrl-C ends all workers; what they had finished or saved is on disk
         for worker in active_children():
             worker.terminate()
+        progress_bars.use_lock(RLock())  # one of them may have died with the shared one in its hands
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -203,15 +229,21 @@ def _complete(
     """Train one run and compute all its cells, where they are missing; Busy where others do a part of it."""
     train = functools.partial(run.train, one, results, device=device, progress=progress, wait=False, **saving)
     folder = train()
-    sha256 = files.read_sealed(folder / "run.json")["checkpoint_sha256"]
-    pairs = zip(_attacks(block), _paths(folder, n_examples, block, one.seed), strict=True)
-    missing = [pair for pair, path in pairs if run.usable_cell(path, sha256) is None]
-    if missing:
+    if _missing(block, folder, n_examples, one.seed):
         train(checkpoint=True)  # a fresh clone has numbers but no checkpoints
+        # Trained on another kind of machine its bits may differ, and then all cells are to be made again.
+        missing = _missing(block, folder, n_examples, one.seed)
         problem = cast(Classifier, problems.of(one))
         run.attack(
             folder, missing, problem=problem, n_examples=n_examples, device=device, progress=progress, wait=False
         )
+
+
+def _missing(block: spec.BlockSpec, folder: Path, n_examples: int | None, seed: int) -> list[tuple[str, Attack]]:
+    """The attacks of which a finished run has no cell about its checkpoint."""
+    sha256 = files.read_sealed(folder / "run.json")["checkpoint_sha256"]
+    pairs = zip(_attacks(block), _paths(folder, n_examples, block, seed), strict=True)
+    return [pair for pair, path in pairs if run.usable_cell(path, sha256) is None]
 
 
 class _Problems:

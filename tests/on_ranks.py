@@ -48,7 +48,7 @@ def cases() -> Iterator[tuple[str, Problem, Trainer, Faults]]:
     quadratic = Quadratic(m=6, noise=0.1, heterogeneity=0.5)
     for name in shelf.names("trainer"):
         yield f"quadratic/{name}", quadratic, trainer(name, 0.01, 3), Faults()
-    for name in ("dec_fedtrack", "dream"):
+    for name in shelf.names("trainer"):
         yield f"quadratic-faults/{name}", quadratic, trainer(name, 0.01, 3), FAULTS
     logistic = RobustLogistic(dataset="breast_cancer", nodes=NODES)
     yield "logistic/dec_fedtrack", logistic, trainer("dec_fedtrack", 1e-4, 16), Faults()

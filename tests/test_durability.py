@@ -200,11 +200,32 @@ def test_threads_used_tells_all_thread_counts(made: Made, tmp_path: Path, monkey
     assert (record["threads"], record["threads_used"]) == (2, [1, 2])
 
 
+def test_work_that_is_left_over_gets_the_threads_that_it_would_have_had(made: Made) -> None:
+    """Two workers share the cores, and so does the only one that a second start needs for the last run."""
+    shutil.rmtree(made.folders[1])
+    before = torch.get_num_threads()
+    suite.make(made.specification, made.results, jobs=2, progress=False)
+    assert torch.get_num_threads() == before
+    assert files.read_sealed(made.folders[1] / "run.json")["threads_used"] == [max(1, suite.cores() // 2)]
+
+
+def test_a_run_that_another_machine_trains_to_other_bits_is_attacked_anew(made: Made) -> None:
+    """A fresh clone has cells of a checkpoint that it has not, and one cell is missing."""
+    folder = made.folders[1]
+    record, cells = folder / "run.json", sorted((folder / "attacks").glob("*.json"))
+    expected = faults.contents(folder)
+    for path in (record, *cells):
+        content = files.read_sealed(path)
+        files.write_sealed(path, content | {"checkpoint_sha256": "of another machine"})
+    (folder / "checkpoint.safetensors").unlink()
+    cells[0].unlink()
+    suite.make(made.specification, made.results, progress=False)
+    assert faults.contents(folder) == expected
+
+
 def test_save_rounds_saves_at_these_rounds_alone(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = []
-    monkeypatch.setattr(
-        run.Journal, "save", lambda self, state, curve, oracle, net, *rest: saved.append(net.ledger.rounds)
-    )
+    monkeypatch.setattr(run.Journal, "save", lambda self, standing, oracle, net: saved.append(net.ledger.rounds))
     run.train(replace(tiny(made), rounds=7), tmp_path, progress=False, save_rounds=3, save_seconds=1e9)
     assert saved == [3, 6]
 

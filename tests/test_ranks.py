@@ -1,10 +1,12 @@
 """The same trainers on real processes under torchrun: the simulator's numbers, counted bytes, no hang, nothing lost."""
 
+import contextlib
 import json
 import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from robustbench_dec import files
+from robustbench_dec import files, locks
 from robustbench_dec.errors import BadInput
 from robustbench_dec.network import Gossip, Network
 from robustbench_dec.ranks import Ranks, needed
@@ -166,6 +168,29 @@ def test_a_silent_rank_is_given_up_after_the_time_out(tmp_path: Path) -> None:
     silent = torchrun(2, *TRAIN, *fatal(tmp_path, "SIGSTOP"), "--timeout", "15", "--results", str(tmp_path / "results"))
     assert silent.returncode != 0
     assert re.search(r"rank 0 lost its neighbour, rank 1, in round 4 \(.*\); start the same command", silent.stderr)
+
+
+def test_ranks_that_were_asked_for_different_runs_are_refused(tmp_path: Path) -> None:
+    script = tmp_path / "differing.py"
+    script.write_text(
+        "import os, sys\nfrom robustbench_dec import cli\nsys.argv += ['--seed', os.environ['RANK']]\ncli.main()\n"
+    )
+    done = torchrun(2, str(script), *TRAIN[2:], "--results", str(tmp_path / "results"))
+    assert done.returncode != 0 and not (tmp_path / "results").exists()
+    assert re.search(r"rank 0: rank 0 was asked for the run digits-\S*-s0-\w+, this one for digits\S*-s0", done.stderr)
+    assert re.search(r"rank 1: rank 0 was asked for the run digits-\S*-s0-\w+, this one for digits\S*-s1", done.stderr)
+    assert "Traceback" not in done.stderr
+
+
+def test_ranks_wait_longer_than_their_time_out_for_a_run_that_others_train(tmp_path: Path) -> None:
+    together, _ = trained(2, tmp_path / "first")
+    holder = contextlib.ExitStack()
+    holder.enter_context(locks.claim(tmp_path / "second" / "runs" / together["id"] / "run.json"))
+    timer = threading.Timer(30, holder.close)
+    timer.start()
+    again, _ = trained(2, tmp_path / "second", "--timeout", "10")
+    timer.join()
+    assert again["checkpoint_sha256"] == together["checkpoint_sha256"]
 
 
 def test_more_processes_than_nodes_are_refused(tmp_path: Path) -> None:
