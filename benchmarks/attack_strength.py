@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--n-examples", type=int, default=1000, help="first so many test images")
     parser.add_argument("--dataset", help="only this one")
     parser.add_argument("--method", help="only this one")
+    parser.add_argument("--device", default="cpu", help="where to attack")
     parser.add_argument("--change", default="", help="only changes whose description has this in it")
     arguments = parser.parse_args()
     table, n = spec.read(ROOT / "tables" / "table2.toml"), arguments.n_examples
@@ -71,7 +72,7 @@ def main() -> None:
         if stored is None:
             sys.exit(f"{path} is not a cell of the zoo's {entry.name}; make Table 2 and that entry again")
         outcome = attack.evaluate(
-            at, entry.model("cpu"), images.test_images[:n], images.test_labels[:n], seed=one.seed,
+            at, entry.model(arguments.device), images.test_images[:n], images.test_labels[:n], seed=one.seed,
             train=(images.train_images, images.train_labels),
         )  # fmt: skip
         reference = float(outcomes(stored)[:n].mean())
