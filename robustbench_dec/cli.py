@@ -35,6 +35,7 @@ from robustbench_dec import table1 as claims
 from robustbench_dec import table1_report as claims_report
 from robustbench_dec.errors import BadInput
 from robustbench_dec.foreign import attack_named, label
+from robustbench_dec.ledger import Ledger
 from robustbench_dec.problem import Classifier, Problem
 from robustbench_dec.ranks import Lost, Ranks
 from robustbench_dec.trainer import Trainer
@@ -198,7 +199,7 @@ def _given(context: typer.Context, name: str) -> bool:
 
 def _tell(folder: Path) -> None:
     record = files.read_sealed(folder / "run.json")
-    ledger = record["ledger"]
+    ledger = Ledger(**record["ledger"])
     if "clean" in record:
         clean = record["clean"]
         nodes_told = f"nodes {clean['node_min']:.2%} to {clean['node_max']:.2%}"
@@ -207,9 +208,10 @@ def _tell(folder: Path) -> None:
         told = {name: value for name, value in record["final"].items() if isinstance(value, float)}
         typer.echo(f"{folder}: " + ", ".join(f"{name} {value:.6g}" for name, value in told.items()))
     typer.echo(
-        f"cost: {ledger['sfo']:,} SFO calls per node ({ledger['nodes'] * ledger['sfo']:,} in total), "
-        f"{ledger['rounds']:,} rounds, {ledger['exchanges']:,} exchanges, "
-        f"{ledger['bytes_per_edge'] / 1e6:,.1f} MB per directed edge; spectral rate p = {record['spectral_rate']:.4f}"
+        f"cost: {ledger.sfo:,} SFO calls per node, {ledger.totals['sfo_total']:,} in all "
+        f"({ledger.totals['sfo_split_total']:,} with x and y counted apart), {ledger.rounds:,} rounds, "
+        f"{ledger.exchanges:,} exchanges, {ledger.bytes_per_edge / 1e6:,.1f} MB per directed edge; "
+        f"spectral rate p = {record['spectral_rate']:.4f}"
     )
 
 

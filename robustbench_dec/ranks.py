@@ -23,7 +23,6 @@ from robustbench_dec.errors import BadInput
 TIMEOUT = 600.0
 """Seconds after which a rank that says nothing is given up; the others wait while rank 0 measures and writes."""
 
-
 WAIT = "wait"
 """What rank 0 says now and then while it works alone, so that nobody takes it for dead."""
 
@@ -44,8 +43,8 @@ class Ranks:
             if here > gpus:
                 raise BadInput(f"{here} processes on a machine need {here} GPUs, this one has {gpus}; start fewer")
             self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
-            os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # a lost neighbour is then an error, not an abort
         if self.device.type == "cuda":
+            os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # a lost neighbour is then an error, not an abort
             torch.cuda.set_device(self.device)
         self.where = "before the first round"
         self._stopped = False

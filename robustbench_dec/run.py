@@ -533,7 +533,6 @@ def _finish(
             "parameters": stacks["X"].shape[1],
             "spectral_rate": net.spectral_rate,
             "ledger": net.ledger.row(),
-            **net.ledger.totals,
             **(
                 _classifier_record(problem, stacks["X"], net.still_here)
                 if isinstance(problem, Classifier)

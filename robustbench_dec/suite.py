@@ -55,12 +55,10 @@ def make(
         results / "runs" / one.id: _outputs(block, one, specification.n_examples, results)
         for block, one in specification.runs()
     }
-    for folder in outputs:
-        run.tidy(folder)
     work = functools.partial(
         _work, specification, results, device, progress, {"save_seconds": save_seconds, "save_rounds": save_rounds}
     )
-    missing = sum(not path.is_file() for paths in outputs.values() for path in paths)
+    workers = min(jobs, sum(not path.is_file() for paths in outputs.values() for path in paths))
     with (
         _share_of_cores(jobs) as threads,
         progress_bars.bar(total=len(outputs), desc=specification.title, unit="run", show=progress) as bar,
@@ -69,11 +67,11 @@ def make(
         def show() -> None:
             bar.update(sum(all(path.is_file() for path in paths) for paths in outputs.values()) - bar.n)
 
-        if min(jobs, missing) <= 1:
+        if workers <= 1:
             work(show)
         else:
-            with _pool(min(jobs, missing), threads) as submit:
-                futures = [submit(work, None) for _ in range(min(jobs, missing))]
+            with _pool(workers, threads) as submit:
+                futures = [submit(work, None) for _ in range(workers)]
                 while wait(futures, timeout=PAUSE, return_when=FIRST_EXCEPTION).not_done:
                     show()
                     for future in futures:
@@ -128,17 +126,18 @@ def side_by_side(
     `jobs` items are worked on side by side, each by a process with its share of the cores. One thread each is as fast
     as all cores on one run after the other, and gives the same bits on machines with other numbers of cores.
     """
+    workers = min(jobs, len(items))
     with (
         _share_of_cores(jobs) as threads,
         progress_bars.bar(total=len(items), desc=title, unit=unit, show=progress) as bar,
     ):
-        if min(jobs, len(items)) <= 1:
+        if workers <= 1:
             done = []
             for item in items:
                 done.append(work(item))
                 bar.update()
             return done
-        with _pool(min(jobs, len(items)), threads) as submit:
+        with _pool(workers, threads) as submit:
             futures = [submit(work, item) for item in items]
             for future in as_completed(futures):
                 future.result()
@@ -168,12 +167,12 @@ def _share_of_cores(jobs: int) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _pool(jobs: int, threads: int) -> Iterator[Callable[..., Future[Any]]]:
+def _pool(workers: int, threads: int) -> Iterator[Callable[..., Future[Any]]]:
     """`submit` of a pool of so many processes with so many threads each; a failure inside ends them all."""
     context = get_context("spawn")  # torch's threads do not survive a fork
     lock, started = context.RLock(), context.Value("i", 0)
     progress_bars.use_lock(lock)
-    pool = ProcessPoolExecutor(jobs, context, initializer=_start_worker, initargs=(threads, lock, started))
+    pool = ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(threads, lock, started))
 
     def submit(*call: Any) -> Future[Any]:
         with _workers_ignore_interrupts():
