@@ -39,7 +39,7 @@ figures: setup
 	$(BIN)/robustbench-dec figures tables/figures.toml $(TABLE_OPTIONS) $(if $(DATASET),--dataset $(DATASET))
 
 table1: setup  # make table1 RESULTS=out measures everything anew
-	$(BIN)/robustbench-dec table1 --results $(RESULTS) $(if $(filter-out results,$(RESULTS)),--tables $(RESULTS))
+	$(BIN)/robustbench-dec table1 --results $(RESULTS) --device $(DEVICE) $(if $(filter-out results,$(RESULTS)),--tables $(RESULTS))
 
 page: setup  # tables/index.html from the results on disk
 	$(BIN)/robustbench-dec page --results $(RESULTS) --out $(if $(filter-out results,$(RESULTS)),$(RESULTS),tables)/index.html

@@ -1,9 +1,9 @@
 """Are Table 2's attacks at full strength? The table's stored outcomes against stronger versions of its attacks.
 
-Attacks the zoo's networks of seed 0 on the first test images: PGD at every radius of the table with 4x the steps, UAP
-at the middle one with 4x the steps (of its targeted search too, where it has one) and as an ascent from y = 0 by other
-kinds of steps. The table's own accuracy on those images comes from the stored cells. Writes
-benchmarks/attack_strength.csv; rows that are not made again stay.
+Attacks the zoo's networks of seed 0 on the first test images: PGD and UAP at every radius of the table with 4x the
+steps (of UAP's targeted search too, where it has one), and UAP at the middle one as an ascent from y = 0 by other kinds
+of steps. The table's own accuracy on those images comes from the stored cells. Writes benchmarks/attack_strength.csv;
+rows that are not made again stay if they are about today's networks and attacks.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from robustbench_dec import attack, files, locks, run, spec, zoo
 from robustbench_dec.problem import Classifier
 
 ROOT = Path(__file__).resolve().parents[1]
+KEYS = ["dataset", "method", "attack", "eps", "change", "checkpoint"]
 ASCENTS: list[dict[str, Any]] = [
     {"step": "sign", "rel_alpha": 0.05},
     {"step": "adam", "rel_alpha": 0.1},
@@ -28,7 +29,7 @@ ASCENTS: list[dict[str, Any]] = [
 
 
 def stronger(asked: spec.AttackSpec) -> list[spec.AttackSpec]:
-    """The same attack with changes that should not matter if it has converged; UAPs, which are slow, at one radius."""
+    """The same attack with changes that should not matter if it has converged; other ascents at one radius."""
     if asked.name == "fgsm":
         return []
     usual = asked.model_extra or {}
@@ -38,7 +39,7 @@ def stronger(asked: spec.AttackSpec) -> list[spec.AttackSpec]:
     searched = {"decay": False, "targeted": 0} if "targeted" in usual else {}
     ascents = [ascent | searched for ascent in ASCENTS if ascent["step"] != usual.get("step", "sign")]
     middle = {"eps": [asked.eps[len(asked.eps) // 2]]}
-    return [asked.model_copy(update=middle | change) for change in (more, *ascents)]
+    return [asked.model_copy(update=change) for change in (more, *(middle | ascent for ascent in ascents))]
 
 
 def main() -> None:
@@ -48,26 +49,34 @@ def main() -> None:
     parser.add_argument("--dataset", help="only this one")
     parser.add_argument("--method", help="only this one")
     parser.add_argument("--device", default="cpu", help="where to attack")
+    parser.add_argument("--eps", type=float, help="only this radius")
     parser.add_argument("--change", default="", help="only changes whose description has this in it")
     arguments = parser.parse_args()
     table, n = spec.read(ROOT / "tables" / "table2.toml"), arguments.n_examples
-    jobs = [
-        (one, asked, changed, at)
-        for block, one in table.runs()
-        if one.seed == table.seeds[0]
-        if arguments.dataset in (None, one.data_set) and arguments.method in (None, one.trainer)
-        for asked in block.attacks
-        for changed in stronger(asked)
-        if arguments.change in described(asked, changed)
-        for at in changed.build()
+    jobs = {}
+    for block, one in table.runs():
+        if one.seed != table.seeds[0]:
+            continue
+        (entry,) = zoo.entries(f"{one.data_set}/{one.trainer}", arguments.results / "zoo")
+        for asked in block.attacks:
+            for changed in stronger(asked):
+                for at in changed.build():
+                    what = (asked.name, at.eps, described(asked, changed), entry.record["checkpoint_sha256"][:12])
+                    jobs[one.data_set, one.trainer, *what] = one, entry, asked, at
+    chosen = [
+        key
+        for key in jobs
+        if arguments.dataset in (None, key[0])
+        if arguments.method in (None, key[1])
+        if arguments.change in key[4]
+        if arguments.eps in (None, key[3])
     ]
     rows = []
-    for one, asked, changed, at in tqdm(jobs, disable=None):
-        (entry,) = zoo.entries(f"{one.data_set}/{one.trainer}", arguments.results / "zoo")
-        problem = cast(Classifier, one.build_problem())
-        images, folder = problem.images, arguments.results / "runs" / one.id
-        (usual,) = (one for one in asked.build() if one.eps == at.eps)
-        path = run.cell_path(folder, asked.name, usual, table.n_examples, one.seed)
+    for key in tqdm(chosen, disable=None):
+        one, entry, asked, at = jobs[key]
+        images = cast(Classifier, one.build_problem()).images
+        (usual,) = (like for like in asked.build() if like.eps == at.eps)
+        path = run.cell_path(arguments.results / "runs" / one.id, asked.name, usual, table.n_examples, one.seed)
         stored = run.known_cell(path, entry.record["checkpoint_sha256"])
         if stored is None:
             sys.exit(f"{path} is not a cell of the zoo's {entry.name}; make Table 2 and that entry again")
@@ -76,25 +85,15 @@ def main() -> None:
             train=(images.train_images, images.train_labels),
         )  # fmt: skip
         reference = float(outcomes(stored)[:n].mean())
-        rows.append(
-            {
-                "dataset": one.data_set,
-                "method": one.trainer,
-                "attack": asked.name,
-                "eps": at.eps,
-                "change": described(asked, changed),
-                "n_examples": n,
-                "table": reference,
-                "changed": outcome.robust_accuracy,
-                "points_below_table": round(100 * (reference - outcome.robust_accuracy), 2),
-            }
-        )
-    path, keys = ROOT / "benchmarks" / "attack_strength.csv", ["dataset", "method", "attack", "eps", "change"]
-    frame = pd.DataFrame(rows)
+        points = round(100 * (reference - outcome.robust_accuracy), 2)
+        rows.append([*key, n, reference, outcome.robust_accuracy, points])
+    path = ROOT / "benchmarks" / "attack_strength.csv"
+    frame = pd.DataFrame(rows, columns=[*KEYS, "n_examples", "table", "changed", "points_below_table"])
     print(frame.to_string(index=False))
     with locks.claim(path):  # another process may measure another method
         frame = pd.concat([pd.read_csv(path), frame] if path.is_file() else [frame])
-        frame = frame.drop_duplicates(keys, keep="last").sort_values(keys[:3], kind="stable")
+        frame = frame[[key in jobs for key in frame[KEYS].itertuples(index=False, name=None)]]
+        frame = frame.drop_duplicates(KEYS, keep="last").sort_values(KEYS[:3], kind="stable")
         files.write_text(path, frame.to_csv(index=False, lineterminator="\n"))
 
 

@@ -36,11 +36,11 @@ class Verdict:
     seen: str
 
 
-def verdicts(trainer: Trainer) -> Iterator[Verdict]:
+def verdicts(trainer: Trainer, device: str = "cpu") -> Iterator[Verdict]:
     """Every promise in turn; a trainer's own errors count as broken promises, bad settings are raised as BadInput."""
     for promise, trial in PROMISES.items():
         try:
-            kept, seen = trial(trainer)
+            kept, seen = trial(trainer, device)
         except BadInput:
             raise
         except Exception as error:  # whatever the user's code raises
@@ -48,10 +48,10 @@ def verdicts(trainer: Trainer) -> Iterator[Verdict]:
         yield Verdict(promise, kept, seen)
 
 
-def stage(problem: Quadratic, seed: int = 0) -> tuple[Oracle, Network]:
+def stage(problem: Quadratic, device: str, seed: int = 0) -> tuple[Oracle, Network]:
     """The problem's oracle and the ring, with one ledger."""
     net = Network(topology.build("ring", NODES))
-    return Oracle(problem, NODES, seed, net.ledger), net
+    return Oracle(problem, NODES, seed, net.ledger, device), net
 
 
 def bench(trainer: Trainer, **settings: Any) -> Quadratic:
@@ -62,9 +62,9 @@ def bench(trainer: Trainer, **settings: Any) -> Quadratic:
     return Quadratic(**{"instance": 4, "m": m, "coercive": not trainer.has_dual} | settings)
 
 
-def walk(trainer: Trainer, problem: Quadratic, seed: int = 0) -> list[Any]:
+def walk(trainer: Trainer, problem: Quadratic, device: str, seed: int = 0) -> list[Any]:
     """The first few states."""
-    oracle, net = stage(problem, seed)
+    oracle, net = stage(problem, device, seed)
     path = [trainer.init(oracle, net)]
     for _ in range(FEW):
         path.append(trainer.step(path[-1], oracle, net))
@@ -76,9 +76,9 @@ def same(one: Any, other: Any) -> bool:
     return all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(one, other, strict=True))
 
 
-def has_the_form(trainer: Trainer) -> tuple[bool, str]:
+def has_the_form(trainer: Trainer, device: str) -> tuple[bool, str]:
     names = ("X", "Y") if trainer.has_dual else ("X",)
-    first, *_, last = walk(trainer, bench(trainer, noise=0.3))
+    first, *_, last = walk(trainer, bench(trainer, noise=0.3), device)
     for state in (first, last):
         fields = getattr(state, "_fields", ())
         if not {*names} <= {*fields}:
@@ -89,17 +89,17 @@ def has_the_form(trainer: Trainer) -> tuple[bool, str]:
     return True, f"{type(last).__name__}({', '.join(last._fields)})"
 
 
-def repeats_itself(trainer: Trainer) -> tuple[bool, str]:
+def repeats_itself(trainer: Trainer, device: str) -> tuple[bool, str]:
     problem = bench(trainer, noise=0.3)
-    if not same(walk(trainer, problem)[-1], walk(trainer, problem)[-1]):
+    if not same(walk(trainer, problem, device)[-1], walk(trainer, problem, device)[-1]):
         return False, f"two runs with seed 0 differ after {FEW} rounds"
-    if same(walk(trainer, problem)[-1], walk(trainer, problem, seed=1)[-1]):
+    if same(walk(trainer, problem, device)[-1], walk(trainer, problem, device, seed=1)[-1]):
         return False, "seeds 0 and 1 give the same states"
     return True, f"{FEW} rounds, twice"
 
 
-def keeps_the_past(trainer: Trainer) -> tuple[bool, str]:
-    oracle, net = stage(bench(trainer, noise=0.3))
+def keeps_the_past(trainer: Trainer, device: str) -> tuple[bool, str]:
+    oracle, net = stage(bench(trainer, noise=0.3), device)
     state = trainer.init(oracle, net)
     for t in range(FEW):
         kept = [value.clone() for value in state]
@@ -112,12 +112,12 @@ def keeps_the_past(trainer: Trainer) -> tuple[bool, str]:
     return True, f"{FEW} rounds"
 
 
-def resumes(trainer: Trainer) -> tuple[bool, str]:
+def resumes(trainer: Trainer, device: str) -> tuple[bool, str]:
     problem = bench(trainer, noise=0.3)
-    oracle, net = stage(problem)
+    oracle, net = stage(problem, device)
     state = trainer.init(oracle, net)
     for t in range(FEW):
-        other_oracle, other_net = stage(problem)
+        other_oracle, other_net = stage(problem, device)
         copied = type(state)(*(value.clone() for value in state))
         other_oracle.draws = oracle.draws
         state = trainer.step(state, oracle, net)
@@ -126,16 +126,17 @@ def resumes(trainer: Trainer) -> tuple[bool, str]:
     return True, f"{FEW} rounds"
 
 
-def stays_feasible(trainer: Trainer) -> tuple[bool, str]:
+def stays_feasible(trainer: Trainer, device: str) -> tuple[bool, str]:
     if not trainer.has_dual:
         return True, "it has no y"
     bound = 0.05
-    largest = max(state.Y.abs().max().item() for state in walk(trainer, bench(trainer, bound=bound, coercive=True)))
+    states = walk(trainer, bench(trainer, bound=bound, coercive=True), device)
+    largest = max(state.Y.abs().max().item() for state in states)
     return largest <= bound * (1 + 1e-6), f"largest |y| {largest:.3g} in a box of {bound:g}"
 
 
-def is_metered(trainer: Trainer) -> tuple[bool, str]:
-    oracle, net = stage(bench(trainer, noise=0.3))
+def is_metered(trainer: Trainer, device: str) -> tuple[bool, str]:
+    oracle, net = stage(bench(trainer, noise=0.3), device)
     state = trainer.init(oracle, net)
     before = net.ledger.row()
     for _ in range(FEW):
@@ -149,9 +150,9 @@ def is_metered(trainer: Trainer) -> tuple[bool, str]:
     return spent["sfo"] > 0 and spent["exchanges"] + spent["all_reduces"] > 0, seen
 
 
-def finds_the_solution(trainer: Trainer) -> tuple[bool, str]:
+def finds_the_solution(trainer: Trainer, device: str) -> tuple[bool, str]:
     problem = bench(trainer)
-    oracle, net = stage(problem)
+    oracle, net = stage(problem, device)
     exact = problem.exact(oracle.shards)
     gradient = exact.grad_phi if trainer.has_dual else exact.grad_f_at_zero_y
     what = "||grad Phi||" if trainer.has_dual else "||grad f(., 0)||"
@@ -174,7 +175,7 @@ def finds_the_solution(trainer: Trainer) -> tuple[bool, str]:
     )
 
 
-PROMISES: dict[str, Callable[[Trainer], tuple[bool, str]]] = {
+PROMISES: dict[str, Callable[[Trainer, str], tuple[bool, str]]] = {
     "a state is a NamedTuple of tensors with one row per node": has_the_form,
     "same seed, same bits": repeats_itself,
     "later steps leave earlier states alone": keeps_the_past,

@@ -374,6 +374,7 @@ def make_figures(
 ) -> None:
     """Draw Phi and accuracy against oracle calls and communication, after training what is missing."""
     wanted, stem = chosen(specification, profile, seeds)
+    device = checked(device)
     if dataset:
         known = {block.title: block for block in wanted.blocks}
         for name in dataset:
@@ -387,7 +388,7 @@ def make_figures(
     home = tables or specification.parent
     files.sweep(home)
     saving: dict[str, Any] = {"save_seconds": save_seconds, "save_rounds": save_rounds}
-    suite.make(wanted, results, device=checked(device), jobs=workers(jobs, device), **saving)
+    suite.make(wanted, results, device=device, jobs=workers(jobs, device), **saving)
     for path in figures.report(wanted, stem, results, home):
         typer.echo(f"wrote {path}")
 
@@ -411,11 +412,12 @@ def tune(
 def check_trainer(
     trainer: Annotated[str, typer.Argument(help="path/to/mine.py:Mine, or a trainer's name.")],
     settings: Settings = [],  # noqa: B006 (typer's way)
+    device: Device = "cpu",
 ) -> None:
     """Try on your trainer what every trainer promises, from metered costs to a solution found; exit 1 if one breaks."""
     cls = shelf.find("trainer", trainer, Trainer)  # type: ignore[type-abstract]
     kept = True
-    for verdict in check.verdicts(shelf.make(cls, parse_settings(settings))):
+    for verdict in check.verdicts(shelf.make(cls, parse_settings(settings)), checked(device)):
         typer.echo(f"{'kept  ' if verdict.kept else 'BROKEN'}  {verdict.promise} ({verdict.seen})")
         kept &= verdict.kept
     raise typer.Exit(0 if kept else 1)
@@ -429,14 +431,16 @@ def table1(
     tune: Annotated[bool, typer.Option("--tune", help="Try the grid of step sizes first.")] = False,
     results: Results = Path("results"),
     tables: Tables = None,
+    device: Device = "cpu",
 ) -> None:
     """Make Table 1: the paper's ticks beside what each method pays on a quadratic; runs that exist are not repeated."""
     wanted, stem, home = claims.read(specification), specification.stem, tables or specification.parent
+    device = checked(device)
     if tune:
-        typer.echo(f"wrote {claims.tune(wanted, stem, results / 'tune' / stem, home)}")
+        typer.echo(f"wrote {claims.tune(wanted, stem, results / 'tune' / stem, home, device=device)}")
     there = home / f"{stem}-tune.csv"
     choice = claims.chosen(wanted, there if there.is_file() else specification.with_name(f"{stem}-tune.csv"))
-    rows = claims.make(wanted, choice, results / stem)
+    rows = claims.make(wanted, choice, results / stem, device=device)
     for path in claims_report.report(wanted, rows, home / stem):
         typer.echo(f"wrote {path}")
 
@@ -455,6 +459,7 @@ def diagnose(
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 0.")] = 1,
     settings: Settings = [],  # noqa: B006 (typer's way)
     output: Annotated[Path, typer.Option(help="Stem of the .csv, .json, .png and .pdf.")] = Path("out/diagnostics"),
+    device: Device = "cpu",
 ) -> None:
     """Log and plot the theory's quantities by round: variances, drifts, corrections, delta, the Lyapunov function."""
     built = shelf.make(shelf.find("problem", problem, Problem), parse_settings(problem_settings))  # type: ignore[type-abstract]
@@ -464,7 +469,7 @@ def diagnose(
     defaults = {"eta_c": 0.02, "eta_d": 0.08, "eta_x": 0.02, "eta_y": 0.08, "batch": share}
     accepted = {name: value for name, value in defaults.items() if name in cls.__dataclass_fields__}
     made = shelf.make(cls, accepted | parse_settings(settings))
-    diagnosis = diagnostics.diagnose(built, made, network, rounds, range(seeds))
+    diagnosis = diagnostics.diagnose(built, made, network, rounds, range(seeds), device=checked(device))
     known = diagnosis.constants
     typer.echo(
         f"p = {known.p:.4g}, l = {known.l:.4g}, mu = {known.mu:.4g}, kappa = {known.kappa:.4g}, v = {known.v:.4g}"

@@ -178,7 +178,14 @@ class Diagnosis(NamedTuple):
 
 
 def diagnose(
-    problem: Problem, trainer: Trainer, network: NetworkSpec, rounds: int, seeds: Sequence[int], progress: bool = True
+    problem: Problem,
+    trainer: Trainer,
+    network: NetworkSpec,
+    rounds: int,
+    seeds: Sequence[int],
+    *,
+    device: str = "cpu",
+    progress: bool = True,
 ) -> Diagnosis:
     """Train and look on. Row t tells of the start of round t and of the drift in it; the last row has no drift."""
     if rounds < 1:
@@ -192,7 +199,7 @@ def diagnose(
     lowest = math.inf
     for seed in seeds:
         net = network.connect(seed)
-        oracle = Onlooker(problem, net.nodes, seed, net.ledger)
+        oracle = Onlooker(problem, net.nodes, seed, net.ledger, device)
         exact = problem.exact(oracle.shards)
         state = trainer.init(oracle, net)
         missing = [name for name in ("X", "Y", "C", "D") if name not in getattr(state, "_fields", ())]

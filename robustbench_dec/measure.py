@@ -96,21 +96,21 @@ class _Oracle(Oracle):
 _REMEMBERED: dict[tuple[int, ...], np.ndarray] = {}
 
 
-def measured(task: Task, folder: Path) -> dict[str, Any]:
+def measured(task: Task, folder: Path, device: str = "cpu") -> dict[str, Any]:
     """The run's record: from its file, or computed and written."""
     path = folder / f"{task.id}.json"
     if not path.is_file():
-        files.write_json(path, run(task))
+        files.write_json(path, run(task, device))
     record: dict[str, Any] = files.read_json(path)
     return record
 
 
-def run(task: Task) -> dict[str, Any]:
+def run(task: Task, device: str = "cpu") -> dict[str, Any]:
     """Train until every goal is reached, the budget is spent, the run has stalled, or it diverges."""
     began = time.perf_counter()
     trainer, problem = task.build_trainer(), task.build_problem()
     net = task.network.connect(task.seed)
-    oracle = _Oracle(problem, net.nodes, task.seed, net.ledger)
+    oracle = _Oracle(problem, net.nodes, task.seed, net.ledger, device)
     exact = problem.exact(oracle.shards)
     gradient: Callable[[Tensor], Tensor] = exact.grad_phi if trainer.has_dual else exact.grad_f_at_zero_y
     reached: dict[str, dict[str, int] | None] = {f"{goal:g}": None for goal in task.goals}

@@ -60,7 +60,7 @@ class Problem(ABC):
     def grads(self, X: Tensor, Y: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Row i: grad_x f_i and grad_y f_i at (x_i, y_i) on node i's batch, and its loss: (n, d), (n, q), (n,).
 
-        One node after the other: it costs next to nothing over one model on all images and less than vmap
+        One node after the other: it costs next to nothing over one model on all images, and vmap costs as much or more
         (benchmarks/training_speed.csv), and row i does not depend on which other rows are computed beside it, so that
         processes can share the rows.
         """

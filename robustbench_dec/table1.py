@@ -136,12 +136,14 @@ def read(path: Path) -> Spec:
     return specification
 
 
-def tune(specification: Spec, stem: str, results: Path, tables: Path, *, progress: bool = True) -> Path:
+def tune(
+    specification: Spec, stem: str, results: Path, tables: Path, *, device: str = "cpu", progress: bool = True
+) -> Path:
     """Try the grid in every place, and write the CSV of what came out; runs that exist are not computed again."""
     places = list(specification.places())
     rows: list[dict[str, Any]] = []
     for place in progress_bars.bar(places, desc=f"tune {stem}", unit="place", show=progress):
-        here = _tried(specification, place, results)
+        here = _tried(specification, place, results, device)
         best = min(here, key=_merit)
         rows += [row | {"taken": "yes" if row is best else ""} for row in here]
     path = tables / f"{stem}-tune.csv"
@@ -150,7 +152,7 @@ def tune(specification: Spec, stem: str, results: Path, tables: Path, *, progres
     return path
 
 
-def _tried(specification: Spec, place: Place, results: Path) -> list[dict[str, Any]]:
+def _tried(specification: Spec, place: Place, results: Path, device: str) -> list[dict[str, Any]]:
     """A row for each point of the grid; a point that has paid more than another one needed is beaten, and stops."""
     grid, goal, least = specification.tune, specification.goals[0], specification.tune.budget
     rows: list[dict[str, Any]] = []
@@ -162,7 +164,7 @@ def _tried(specification: Spec, place: Place, results: Path) -> list[dict[str, A
         if settings in known:  # without y, points that differ only in eta_y are one
             continue
         known.append(settings)
-        record = measured(task, results)
+        record = measured(task, results, device)
         costs = record["reached"][f"{goal:g}"]
         beaten = record["ended"] == "budget" and least < grid.budget
         rows.append(
@@ -202,12 +204,14 @@ def chosen(specification: Spec, path: Path) -> Choice:
     return choice
 
 
-def make(specification: Spec, choice: Choice, results: Path, *, progress: bool = True) -> pd.DataFrame:
+def make(
+    specification: Spec, choice: Choice, results: Path, *, device: str = "cpu", progress: bool = True
+) -> pd.DataFrame:
     """Measure what is missing; one row per run and goal: the place, the goal, the seed, the costs or the floor."""
     runs = list(itertools.product(specification.seeds, specification.places()))
     rows = []
     for seed, place in progress_bars.bar(runs, desc=specification.title, unit="run", show=progress):
-        record = measured(specification.task(place, choice[place], seed), results)
+        record = measured(specification.task(place, choice[place], seed), results, device)
         for goal in specification.goals:
             costs = record["reached"][f"{goal:g}"] or {}
             rows.append(

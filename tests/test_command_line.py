@@ -17,6 +17,7 @@ from robustbench_dec import cli, files, plots, topology
 from robustbench_dec.data import sources
 from trainers.dec_fedtrack import DecFedTrack
 
+ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = [one.name or one.callback.__name__ for one in cli.app.registered_commands if one.callback]
 Run = Callable[..., tuple[int, str, str]]
 
@@ -158,6 +159,23 @@ def test_training_that_cannot_be_is_refused_in_one_sentence(
 ) -> None:
     assert re.search(sentence, refused("train", "--rounds", "1", *words))
     assert not list(tmp_path.rglob("run.json"))
+
+
+NOT_THESE = {"data", "list", "audit", "render", "page", "export", "train", "attack"}  # the last two are tried elsewhere
+DEVICES: dict[str, list[str | Path]] = {
+    "table": [ROOT / "tables" / "table2.toml"],
+    "figures": [ROOT / "tables" / "figures.toml"],
+    "tune": [ROOT / "tables" / "table2.toml"],
+    "compare": ["--attack", "fgsm", "--results", ROOT / "results"],
+    "check": ["k_gt", "--set", "eta_c=0.1"],
+    "table1": [ROOT / "tables" / "table1.toml"],
+    "diagnose": [],
+}
+
+
+@pytest.mark.parametrize("name", sorted({*COMMANDS} - NOT_THESE))
+def test_every_command_that_trains_or_attacks_takes_a_device(name: str, refused: Callable[..., str]) -> None:
+    assert "cannot use the device 'abacus'" in refused(name, *DEVICES[name], "--device", "abacus")
 
 
 @pytest.mark.parametrize(

@@ -313,3 +313,8 @@ def test_a_y_that_starts_off_the_simplex_is_refused() -> None:
     with pytest.raises(BadInput) as refusal:
         RobustLogistic(y0=(0.5, 0.6))
     assert str(refusal.value) == sentence
+
+
+def test_the_device_is_where_it_trains() -> None:
+    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):  # a device on which nothing is computed
+        diagnose(QUIET, dec_fedtrack(), RING, 2, [0], device="meta", progress=False)

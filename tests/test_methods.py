@@ -613,6 +613,11 @@ def test_check_tells_divergence_and_bad_settings(tmp_path: Path) -> None:
     assert isinstance(checked(tmp_path, MINE, "--set", "eta=1").exception, BadInput)
 
 
+def test_check_tries_on_the_device_that_it_is_told() -> None:
+    (verdict, *_) = reversed([*check.verdicts(dec_fedtrack(), device="meta")])  # nothing is computed there
+    assert not verdict.kept and "meta" in verdict.seen
+
+
 def broken_promises(trainer: Trainer) -> Iterator[str]:
     return (verdict.promise for verdict in check.verdicts(trainer) if not verdict.kept)
 

@@ -95,7 +95,7 @@ def test_a_rerun_computes_nothing_and_writes_the_same_bytes(tiny: Path, monkeypa
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tiny.rglob("*.json")}
     rendered = {path: path.read_bytes() for path in tiny.glob("tiny*.*")}
     assert len(list((tiny / "results" / "tiny").glob("*.json"))) == 2 * 2 * 3  # seeds, heterogeneities, variants
-    monkeypatch.setattr(measure, "run", lambda task: pytest.fail(f"computed {task.id} again"))
+    monkeypatch.setattr(measure, "run", lambda task, device: pytest.fail(f"computed {task.id} again"))
     outcome = CliRunner().invoke(app, ["table1", str(tiny / "tiny.toml"), "--tune", "--results", str(tiny / "results")])
     assert outcome.exit_code == 0, outcome.output
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tiny.rglob("*.json")} == before
@@ -166,6 +166,11 @@ def test_a_stalled_run_ends_early_with_its_floor() -> None:
     record = measure.run(task("local_sgda", trainer_settings=local, budget=10**6))
     assert record["ended"] == "stalled" and record["reached"]["0.01"] is None
     assert record["floor"] > 0.05  # without a correction, different nodes drift
+
+
+def test_the_device_is_where_it_trains() -> None:
+    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):  # a device on which nothing is computed
+        measure.run(task(), device="meta")
 
 
 def test_a_diverging_run_says_so_and_has_no_floor() -> None:
@@ -256,7 +261,7 @@ def test_table_1_has_every_method_on_the_shelf_and_all_rows_of_the_paper(committ
 def test_committed_table_1_is_rebuilt_from_committed_results(
     committed: table1.Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measure, "run", lambda task: pytest.fail(f"{task.id} is not committed"))
+    monkeypatch.setattr(measure, "run", lambda task, device: pytest.fail(f"{task.id} is not committed"))
     choice = table1.chosen(committed, ROOT / "tables" / "table1-tune.csv")
     rows = table1.make(committed, choice, ROOT / "results" / "table1", progress=False)
     for path in table1_report.report(committed, rows, tmp_path / "table1"):
