@@ -462,4 +462,4 @@ def test_the_table_of_networks_gives_every_network_the_same_total_batch_and_the_
         assert steps.setdefault(one.trainer, rest) == rest  # the same step sizes on all networks
         W = one.network.build()
         assert set(W[W > 0].round(12)) == {round(1 / (W[0] > 0).sum(), 12)}, block.title  # one weight in all of W
-    assert len(ids) == 14
+    assert len(ids) == 18
