@@ -54,6 +54,11 @@ class UAP(Attack):
                 raise BadInput(f"UAP needs {name} of at least 1, not {getattr(self, name)}")
         if not 0 <= self.step_size < math.inf:
             raise BadInput(f"UAP needs a finite step size alpha of 0 or more, not {self.step_size}")
+        if self.step == "gradient" and self.alpha is None:
+            raise BadInput(
+                "UAP's raw gradient steps need an alpha of their own: gradients have a scale that eps does not tell; "
+                "alpha = 10 suits the suite's networks"
+            )
         if self.beta is not None and not 0 < self.beta < math.inf:
             raise BadInput(f"UAP needs a positive and finite beta, not {self.beta}")
         if self.targeted < 0:

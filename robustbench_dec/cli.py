@@ -130,7 +130,7 @@ def train(
     stragglers: Annotated[float, typer.Option(help="Probability that a node comes too late for a round.")] = 0.0,
     varying: Annotated[bool, typer.Option("--varying", help="The nodes take new places every round.")] = False,
     rounds: Annotated[int, typer.Option(min=1, help="Communication rounds.")] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=spec.LARGEST_SEED, help="Seed of everything random.")] = 0,
     settings: Settings = [],  # noqa: B006 (typer's way)
     results: Results = Path("results"),
     device: Device = "cpu",
@@ -230,7 +230,13 @@ def attack(
     cls, given = attack_named(attack), parse_settings(settings)
     attacks = [(label(attack), shelf.make(cls, {"eps": shelf.number(radius), **given})) for radius in eps.split(",")]
     problem_settings = dict(files.read_sealed(folder / "run.json")["settings"]["problem"])
-    problem = shelf.make(shelf.find("problem", problem_settings.pop("name"), Classifier), problem_settings)  # type: ignore[type-abstract]
+    name = problem_settings.pop("name")
+    cls_of_problem = shelf.find("problem", name, Problem)  # type: ignore[type-abstract]
+    if not issubclass(cls_of_problem, Classifier):
+        raise BadInput(
+            f"{folder} was trained on the problem '{name}', which has no images to attack; take a classifier"
+        )
+    problem = shelf.make(cls_of_problem, problem_settings)
     for cell in run.attack(folder, attacks, problem=problem, n_examples=n_examples, device=checked(device)):
         flags = f"  flags: {', '.join(cell['flags'])}" if cell["flags"] else ""
         accuracies = f"{cell['clean_acc']:.2%} clean, {cell['robust_acc']:.2%} robust"
@@ -280,6 +286,8 @@ def audit(
     results: Results = Path("results"),
 ) -> None:
     """Tell which stored numbers, and which of the paper's, a sound attack does not give."""
+    if not results.is_dir():
+        raise BadInput(f"no folder {results}; --results is the folder where runs and cells are, results/ as it comes")
     points = [audits.of_cell(record, cell) for _, record, cell in leaderboard.cells(results)]
     found = [f"{finding.flag}: {audits.sentence(finding)}" for finding in audits.findings(points)]
     typer.echo("\n".join([f"{len(points)} cells in {results}: {len(found)} findings", *found]))
@@ -563,7 +571,12 @@ def checked(device: str) -> str:
 def main() -> None:
     """Run a command; a BadInput is one sentence on standard error and exit code 2, Ctrl-C loses nothing."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except typer.TyperException as error:  # words that make no command
+        if type(error).__name__ != "NoArgsIsHelpError":  # which has shown the help
+            told = " ".join(error.format_message().split()).rstrip(".")
+            print(f"robustbench-dec: {told}; the same command with --help tells what there is", file=sys.stderr)
+        sys.exit(2)
     except BadInput as error:
         sentence = " ".join(str(error).split())  # what it quotes may have several lines
         if Ranks.present() and not isinstance(error, Lost):

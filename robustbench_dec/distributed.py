@@ -2,10 +2,13 @@
 
 Gossip is the simulator's: the same W_t, and sums over the neighbours in the same order, so that the number of processes
 changes no addition. Over the edges that cross processes travel exactly the rows that the other side needs, all stacks
-of one exchange in one message per neighbouring process. An exact mean is one all-reduce, summed in float64.
+of one exchange in one message per neighbouring process. An exact mean is one all-reduce of all rows, each in its place
+among zeros: sums of floats depend on their order, and so every process adds the rows up as the simulator does.
 """
 
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -27,6 +30,7 @@ class DistributedNetwork(Network):
         self.seconds = 0.0
         """Time that this process has spent in gossip and means, waiting for others included."""
         self._routes: tuple[Gossip, _Routes] | None = None
+        self._handed_before = ranks.handed
 
     @property
     def writes(self) -> bool:
@@ -35,11 +39,27 @@ class DistributedNetwork(Network):
     def mean(self, *stacks: Tensor) -> Any:
         self.ledger.all_reduces += 1
         began = time.perf_counter()
-        sums = torch.cat([Z.double().sum(0).flatten() for Z in stacks])
-        self.wire_bytes += sums.numel() * sums.element_size()
-        means = (self.ranks.add(sums) / self.nodes).split([Z[0].numel() for Z in stacks])
+        mine = torch.cat([Z.flatten(1) for Z in stacks], 1)
+        rows = mine.new_zeros(self.nodes, mine.shape[1])
+        rows[self.rows.start : self.rows.stop] = mine
+        with self._on_the_wire():
+            parts = self.ranks.add(rows).split([Z[0].numel() for Z in stacks], 1)
+        means = []
+        for Z, part in zip(stacks, parts, strict=True):
+            whole = part.to(Z.dtype).reshape(self.nodes, *Z.shape[1:]).contiguous()
+            means.append(whole.mean(0, keepdim=True).expand_as(Z))
         self.seconds += time.perf_counter() - began
-        return bare([m.to(Z.dtype).view(Z.shape[1:]).expand_as(Z) for m, Z in zip(means, stacks, strict=True)])
+        return bare(means)
+
+    @contextlib.contextmanager
+    def _on_the_wire(self) -> Iterator[None]:
+        before = self.ranks.handed
+        yield
+        self.wire_bytes += self.ranks.handed - before
+
+    @property
+    def handed_bytes(self) -> int:
+        return self.ranks.handed - self._handed_before
 
     def gathered(self, Z: Tensor) -> Tensor | None:
         return self.ranks.gather(Z, self.nodes)
@@ -73,8 +93,8 @@ class DistributedNetwork(Network):
         routes = self._routes[1]
         row = sum(row_bytes(Z) for Z in stacks)
         outgoing = {rank: torch.cat([as_bytes(Z[local]) for Z in stacks]) for rank, local in routes.outgoing.items()}
-        self.wire_bytes += sum(data.numel() for data in outgoing.values())
-        received = self.ranks.swap(outgoing, {rank: count * row for rank, count in routes.incoming.items()})
+        with self._on_the_wire():
+            received = self.ranks.swap(outgoing, {rank: count * row for rank, count in routes.incoming.items()})
         mixed = []
         offsets = dict.fromkeys(received, 0)
         for Z in stacks:

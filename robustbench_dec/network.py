@@ -100,6 +100,11 @@ class Network:
         """The losses of all nodes (n,), and whether the writing process wants to save."""
         return losses, save
 
+    @property
+    def handed_bytes(self) -> int:
+        """What this process has handed to the transport so far, the runner's own messages included."""
+        return 0
+
     def total(self, count: int) -> int:
         """The sum over all processes."""
         return count

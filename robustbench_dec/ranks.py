@@ -47,6 +47,8 @@ class Ranks:
             os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # a lost neighbour is then an error, not an abort
             torch.cuda.set_device(self.device)
         self.where = "before the first round"
+        self.handed = 0
+        """Bytes that this rank has handed to the transport: messages, and its part of every reduction and broadcast."""
         self._stopped = False
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         try:
@@ -86,6 +88,7 @@ class Ranks:
         operations = [dist.P2POp(dist.irecv, data, rank) for rank, data in received.items()]
         operations += [dist.P2POp(dist.isend, data, rank) for rank, data in sorted(outgoing.items())]
         partners = [*received, *sorted(outgoing)]
+        self.handed += sum(map(_size, outgoing.values()))
         if not operations:
             return {}
         with self._naming(partners):
@@ -97,7 +100,8 @@ class Ranks:
 
     def add(self, values: Tensor) -> Tensor:
         """The sum over all ranks, in place: one all-reduce."""
-        with self._naming([rank for rank in range(self.size) if rank != self.rank]):
+        self.handed += _size(values)
+        with self._naming(self._others):
             dist.all_reduce(values)
         return values
 
@@ -108,7 +112,8 @@ class Ranks:
         data = torch.zeros(int(length), dtype=torch.uint8, device=self.device)
         if self.writes:
             data = torch.frombuffer(bytearray(text), dtype=torch.uint8).to(self.device)
-        with self._naming([0]):
+            self.handed += _size(data)
+        with self._naming(self._others if self.writes else [0]):
             dist.broadcast(data, 0)
         return json.loads(bytes(data.cpu().numpy()))
 
@@ -163,6 +168,10 @@ class Ranks:
                 with contextlib.suppress(RuntimeError):
                     dist.destroy_process_group()
 
+    @property
+    def _others(self) -> list[int]:
+        return [rank for rank in range(self.size) if rank != self.rank]
+
     def _note_stop(self, *_: Any) -> None:
         self._stopped = True
 
@@ -196,6 +205,10 @@ def from_bytes(data: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Tens
 def needed(W: np.ndarray, mine: range, theirs: range) -> list[int]:
     """Their rows without which mine cannot be mixed: j with W_ij != 0 for an i of mine, ascending."""
     return [j for j in theirs if (W[list(mine), j] != 0).any()]
+
+
+def _size(values: Tensor) -> int:
+    return values.numel() * values.element_size()
 
 
 def _first_line(error: BaseException) -> str:

@@ -40,7 +40,7 @@ from robustbench_dec.models import Architecture
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Batch, Classifier, Problem
-from robustbench_dec.ranks import WAIT, Ranks
+from robustbench_dec.ranks import WAIT, Lost, Ranks
 from robustbench_dec.spec import SCHEMA, RunSpec
 from robustbench_dec.trainer import Trainer
 
@@ -75,19 +75,33 @@ def train(
     if ranks is not None:
         ranks.agree_on(run.id)
         if not ranks.writes:
-            if ranks.wait() == "train":
+            word = ranks.wait()
+            if word == "stop":
+                raise Lost(f"rank {ranks.rank} ends because rank 0 cannot begin; rank 0 says why")
+            if word == "train":
                 _train(run, folder, how, ranks)
                 ranks.wait()
             return folder
     tell = (lambda word: None) if ranks is None else ranks.tell
-    if not _finished(folder, checkpoint):
-        with locks.claim(folder / "run.json", wait=wait, meanwhile=lambda: tell(WAIT)):
-            files.sweep(folder)
-            if not _finished(folder, checkpoint, told=True):
-                tell("train")
-                _train(run, folder, how, ranks)
-                tell("done")
-                return folder
+    alone = True
+    try:
+        if not _finished(folder, checkpoint):
+            with locks.claim(folder / "run.json", wait=wait, meanwhile=lambda: tell(WAIT)):
+                files.sweep(folder)
+                if not _finished(folder, checkpoint, told=True):
+                    alone = False
+                    tell("train")
+                    _train(run, folder, how, ranks)
+                    tell("done")
+                    return folder
+    except locks.Busy:
+        raise
+    except Exception:
+        if alone:  # the others still wait to hear what there is to do
+            tell("stop")
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # if it is empty: of a run that cannot be, nothing stays
+        raise
     tell("nothing to do")
     tidy(folder)
     return folder
@@ -109,8 +123,9 @@ def _train(run: RunSpec, folder: Path, how: _Habits, ranks: Ranks | None) -> Non
     net = run.network.connect(run.seed, ranks)
     oracle = Oracle(problem, net.nodes, run.seed, net.ledger, how.device, net.rows)
     journal = Journal(folder / "resume.safetensors", run, trainer)
-    state, loss, smallest, curve, seconds_before, threads = journal.restore(oracle, net)
+    state, loss, smallest, curve, seconds_before, threads, processes = journal.restore(oracle, net)
     threads = sorted({*threads, torch.get_num_threads()})
+    processes = sorted({*processes, 1 if ranks is None else ranks.size})
     measure = _gauge(problem, run, oracle.shards if ranks is None else None) if net.writes else None
     budget, shown = run.budget, how.progress and net.writes
     bar = progress_bars.bar(total=budget.rounds, initial=net.ledger.rounds, desc=run.id, unit="round", show=shown)
@@ -148,13 +163,14 @@ def _train(run: RunSpec, folder: Path, how: _Habits, ranks: Ranks | None) -> Non
                 )
             if due:
                 seconds = seconds_before + time.perf_counter() - began
-                journal.save(Standing(state, loss, smallest, curve, seconds, threads), oracle, net)
+                journal.save(Standing(state, loss, smallest, curve, seconds, threads, processes), oracle, net)
                 saved = time.perf_counter()
     ends: dict[str, Any] = {"final_train_loss": loss, **provenance.stamp(seconds_before + time.perf_counter() - began)}
     ends |= {"threads_used": threads}
-    if ranks is not None:
-        ends |= {"ranks": ranks.size, "wire_bytes": net.total(net.wire_bytes)}
     stacks = {name: net.gathered(Z) for name, Z in state._asdict().items() if name in ("X", "Y")}
+    if ranks is not None or processes != [1]:  # a simulated network has no wire
+        ends |= {"processes_used": processes, "wire_bytes": net.total(net.wire_bytes)}
+        ends |= {"handed_bytes": net.total(net.handed_bytes)}
     if net.writes:
         _finish(folder, run, problem, trainer, {k: Z for k, Z in stacks.items() if Z is not None}, curve, net, ends)
         journal.remove()
@@ -169,6 +185,7 @@ class Standing(NamedTuple):
     curve: list[dict[str, Any]]
     seconds: float
     threads: list[int]  # every number of threads that worked on it
+    processes: list[int]  # every number of processes that shared its nodes; 1 is the simulator too
 
 
 @dataclass(frozen=True)
@@ -202,7 +219,7 @@ class Journal:
         data = self._newest() if net.writes else None
         content = net.told(_metadata(data) if data is not None else None)
         if content is None:
-            return Standing(None, math.nan, math.nan, [], 0.0, [])
+            return Standing(None, math.nan, math.nan, [], 0.0, [], [])
         tensors = safetensors.torch.load(data) if data is not None else {}
         state = self.trainer.init(oracle, net)  # its class and fields; the counters it moved are set right below
         stacks = {
@@ -213,7 +230,7 @@ class Journal:
             setattr(net.ledger, name, value)
         net.wire_bytes = content["wire_bytes"] if net.writes else 0
         oracle.draws = content["draws"]
-        content.setdefault("smallest", content["loss"])  # journals did not always tell it
+        content = {"smallest": content["loss"], "processes": []} | content  # journals did not always tell these
         known = {name: content[name] for name in Standing._fields if name != "state"}
         return Standing(state=type(state)(**stacks), **known)
 
@@ -222,10 +239,14 @@ class Journal:
             if not path.is_file():
                 continue
             try:
-                return files.unseal(path)
+                data = files.unseal(path)
+                if _metadata(data)["id"] == self.run.id:
+                    return data
+                fact = f"{path} is of another run"
             except files.Damaged as error:
-                progress_bars.say(f"{error.fact}; the run goes on from where it stood before")
-                files.remove(path)  # lest it become the former one in the place of a whole one
+                fact = error.fact
+            progress_bars.say(f"{fact}; the run goes on from where it stood before")
+            files.remove(path)  # lest it become the former one in the place of a whole one
         return None
 
     def remove(self) -> None:
@@ -241,7 +262,9 @@ def _metadata(journal: bytes) -> dict[str, Any]:
 
 
 def tidy(folder: Path) -> None:
-    """Remove what processes that were killed left beside work that they had just finished: journals and batches."""
+    """Remove what killed processes left of finished work: temporary files, locks, journals and batches."""
+    files.sweep(folder)
+    locks.sweep(folder)
     checkpoint = folder / "checkpoint.safetensors"
     if any(folder.glob("resume*.safetensors")) and checkpoint.is_file():
         with contextlib.suppress(locks.Busy), locks.claim(folder / "run.json", wait=False):
@@ -378,6 +401,7 @@ def attack(
                 busy = error
                 continue
         cells.append(cell)
+    tidy(folder)
     if busy is not None:
         raise busy
     return cells
@@ -556,6 +580,7 @@ def _classifier_record(problem: Classifier, X: Tensor, still_here: Callable[[], 
         still_here()
     x_bar = X.mean(0)
     model = problem.module(x_bar)
+    held_out = images.validation_images, images.validation_labels
     return {
         "classes": list(images.classes),
         "data_digest": images.digest,
@@ -567,7 +592,7 @@ def _classifier_record(problem: Classifier, X: Tensor, still_here: Callable[[], 
             "node_mean": sum(nodes) / len(nodes),
             "node_max": max(nodes),
             "n_examples": len(images.test_labels),
-            "validation": accuracy(model, images.validation_images, images.validation_labels),
+            "validation": accuracy(model, *held_out) if len(images.validation_labels) else None,
         },
         "consensus": ((X - x_bar).norm(dim=1).mean() / x_bar.norm()).item(),
     }

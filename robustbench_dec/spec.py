@@ -4,9 +4,10 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from robustbench_dec import files, shelf, topology
 from robustbench_dec.attack import Attack
@@ -94,6 +95,18 @@ class AttackSpec(_Strict):
         return [shelf.make(cls, {"eps": eps, **(self.model_extra or {})}) for eps in self.eps]
 
 
+LARGEST_SEED = 2**32 - 1
+
+
+def _once_each(seeds: list[int]) -> list[int]:
+    if len({*seeds}) < len(seeds):
+        raise ValueError(f"every seed should come once, not as in {seeds}")
+    return seeds
+
+
+Seeds = Annotated[list[Annotated[int, Field(ge=0, le=LARGEST_SEED)]], Field(min_length=1), AfterValidator(_once_each)]
+
+
 class BlockSpec(_Strict):
     """One block of a table: one problem, several trainers, several attacks; `network` changes what it names."""
 
@@ -111,7 +124,7 @@ class BlockSpec(_Strict):
 class Profile(_Strict):
     """What a quicker version of a table changes."""
 
-    seeds: list[int] | None = None
+    seeds: Seeds | None = None
     blocks: list[BlockSpec] | None = None
     rounds: int | None = Field(default=None, ge=1)
     sfo: int | None = Field(default=None, ge=1)
@@ -137,7 +150,7 @@ class Spec(_Strict):
     title: str
     caption: str = ""
     layout: Literal["attacks", "networks"] = "attacks"
-    seeds: list[int] = Field(default=[0], min_length=1)
+    seeds: Seeds = [0]
     n_examples: int | None = Field(default=None, ge=1)
     curve_points: int = Field(default=12, ge=1)
     curve_examples: int = Field(default=1000, ge=1)
@@ -292,7 +305,22 @@ def validated(model: type[Model], path: Path, example: str) -> Model:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise BadInput(f"{path}: '{where}': {first['msg'].lower()}; see {example} for a complete example") from error
+        what = first["msg"].lower()
+        if first["type"] == "extra_forbidden":
+            what = f"no such setting; there are: {', '.join(_known(model, first['loc'][:-1]))}"
+        raise BadInput(f"{path}: '{where}': {what}; see {example} for a complete example") from error
+
+
+def _known(model: Any, place: tuple[int | str, ...]) -> list[str]:
+    """The settings that there are at a place of a specification."""
+    for part in place:
+        if isinstance(part, str) and part in getattr(model, "model_fields", {}):
+            model = model.model_fields[part].annotation
+        else:
+            model = get_args(model)[-1]  # an item of a list or a table
+        while get_origin(model) in (Union, UnionType, Annotated):
+            model = get_args(model)[0]
+    return list(model.model_fields)
 
 
 def content(path: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, as_completed, wait
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from threading import RLock, Thread
@@ -180,10 +181,15 @@ def _pool(workers: int, threads: int) -> Iterator[Callable[..., Future[Any]]]:
 
     try:
         yield submit
-    except BaseException:  # a failure or Ctrl-C ends all workers; what they had finished or saved is on disk
+    except BaseException as error:  # a failure or Ctrl-C ends all workers; what they had finished or saved is on disk
         for worker in active_children():
             worker.terminate()
         progress_bars.use_lock(RLock())  # one of them may have died with the shared one in its hands
+        if isinstance(error, BrokenProcessPool):
+            raise BadInput(
+                "one of the workers was killed, most likely because memory ran out; the same command goes on where "
+                "this one was, and needs less memory with fewer --jobs"
+            ) from error
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

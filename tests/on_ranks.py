@@ -3,7 +3,6 @@
 torchrun --nproc-per-node R tests/on_ranks.py FOLDER [fault ...]
 """
 
-import functools
 import json
 import sys
 from collections.abc import Iterator
@@ -52,26 +51,31 @@ def cases() -> Iterator[tuple[str, Problem, Trainer, Faults]]:
         yield f"quadratic-faults/{name}", quadratic, trainer(name, 0.01, 3), FAULTS
     logistic = RobustLogistic(dataset="breast_cancer", nodes=NODES)
     yield "logistic/dec_fedtrack", logistic, trainer("dec_fedtrack", 1e-4, 16), Faults()
-    for name in ("dec_fedtrack", "k_gt"):
+    for name in ("dec_fedtrack", "k_gt", "sagda"):
         yield f"network/{name}", Universal(), trainer(name, 0.1, 16), Faults()
 
 
-def work(net: Network, problem: Problem, one: Trainer) -> dict[str, torch.Tensor]:
-    """The whole stacks of the state after ROUNDS rounds, on the process that writes."""
+def work(net: Network, problem: Problem, one: Trainer) -> Any:
+    """The state after ROUNDS rounds."""
     oracle = Oracle(problem, NODES, 1, net.ledger, rows=net.rows)
     assert len(oracle.shards[0]) == len(net.rows)  # a process holds its own samples only
     state = one.init(oracle, net)
     for _ in range(ROUNDS):
         state = one.step(state, oracle, net)
         net.ledger.rounds += 1
-    whole = {name: net.gathered(Z) for name, Z in state._asdict().items()}
-    return {name: Z.contiguous() for name, Z in whole.items() if Z is not None}
+    return state
+
+
+def whole(net: Network, state: Any) -> dict[str, torch.Tensor]:
+    """The whole stacks of a state, on the process that writes."""
+    stacks = {name: net.gathered(Z) for name, Z in state._asdict().items()}
+    return {name: Z.contiguous() for name, Z in stacks.items() if Z is not None}
 
 
 def main(folder: Path) -> None:
     """Run all cases and count what is handed to the transport behind the network's back."""
     handed = 0
-    send, reduce = dist.batch_isend_irecv, dist.all_reduce
+    send, reduce, broadcast = dist.batch_isend_irecv, dist.all_reduce, dist.broadcast
 
     def counted_send(operations: list[Any]) -> Any:
         nonlocal handed
@@ -83,27 +87,30 @@ def main(folder: Path) -> None:
         handed += values.numel() * values.element_size()
         return reduce(values)
 
+    def counted_broadcast(values: torch.Tensor, source: int) -> Any:
+        nonlocal handed
+        handed += values.numel() * values.element_size() * (source == ranks.rank)
+        return broadcast(values, source)
+
+    dist.batch_isend_irecv, dist.all_reduce = counted_send, counted_reduce  # type: ignore[assignment]
+    dist.broadcast = counted_broadcast  # type: ignore[assignment]
     ranks = Ranks()
     tensors, costs = {}, {}
     for name, problem, one, faults in cases():
-        dist.batch_isend_irecv, dist.all_reduce = counted_send, counted_reduce  # type: ignore[assignment]
         handed = 0
         net = DistributedNetwork(W, ranks, faults, key=(1, 0))
-        # Measuring is no gossip: it is not counted.
-        net.gathered = functools.partial(_uncounted, net.gathered, send, reduce)  # type: ignore[method-assign]
-        for field, Z in work(net, problem, one).items():
+        state = work(net, problem, one)
+        assert handed == net.wire_bytes == net.handed_bytes, (name, handed, net.wire_bytes, net.handed_bytes)
+        for field, Z in whole(net, state).items():
             tensors[f"{name}/{field}"] = Z
-        assert handed == net.wire_bytes, (name, handed, net.wire_bytes)
+        net.agreed(torch.zeros(len(net.rows)), True)
+        net.told({"a": "word"})
         costs[name] = net.ledger.row() | {"wire_bytes": net.total(net.wire_bytes)}
+        assert handed == net.handed_bytes > net.wire_bytes, (name, handed, net.wire_bytes, net.handed_bytes)
     if ranks.writes:
         safetensors.torch.save_file(tensors, folder / "stacks.safetensors")
         (folder / "costs.json").write_text(json.dumps(costs))
     dist.destroy_process_group()
-
-
-def _uncounted(gathered: Any, send: Any, reduce: Any, Z: torch.Tensor) -> Any:
-    dist.batch_isend_irecv, dist.all_reduce = send, reduce
-    return gathered(Z)
 
 
 if __name__ == "__main__":

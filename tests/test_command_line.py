@@ -151,6 +151,10 @@ def test_table_uses_what_is_there_and_render_needs_nothing_else(
         (["--matrix", "W.csv"], "go together"),
         (["--graph", "file", "--matrix", "W.csv"], "cannot read the matrix file"),
         (["--device", "abacus"], "cannot use the device 'abacus'"),
+        (["--seed", "-1"], "'--seed'.* 0; the same command with --help"),
+        (["--seed", "99999999999999999999"], "'--seed'.* 4294967295"),
+        (["--rounds", "0"], "'--rounds'"),
+        (["--speed", "3"], "--speed"),
         (["--trainer", "k_gt", "--set", "eta_c=1e9"], "diverged in round 1 .*eta_c = 1e\\+09"),
     ],
 )
@@ -158,7 +162,7 @@ def test_training_that_cannot_be_is_refused_in_one_sentence(
     words: list[str], sentence: str, refused: Callable[..., str], tmp_path: Path
 ) -> None:
     assert re.search(sentence, refused("train", "--rounds", "1", *words))
-    assert not list(tmp_path.rglob("run.json"))
+    assert not list(tmp_path.glob("results/runs/*"))
 
 
 NOT_THESE = {"data", "list", "audit", "render", "page", "export", "train", "attack"}  # the last two are tried elsewhere
@@ -206,6 +210,7 @@ def test_a_matrix_that_does_not_fit_is_refused_in_one_sentence(
         (["--set", "steps=2"], "cannot reach the radius"),
         (["--set", "random_start=perhaps"], "random_start"),
         (["--attack", "uap", "--set", "step=leap"], "'gradient', 'sign', 'adam' or 'momentum'"),
+        (["--attack", "uap", "--set", "step=gradient"], "need an alpha of their own"),
         (["--device", "abacus"], "device"),
     ],
 )
@@ -213,6 +218,24 @@ def test_an_attack_that_cannot_be_is_refused_in_one_sentence(
     words: list[str], sentence: str, refused: Callable[..., str], finished: Made
 ) -> None:
     assert sentence in refused("attack", finished.folders[0], *words)
+
+
+def test_a_run_without_images_is_not_attacked(command: Run, refused: Callable[..., str], tmp_path: Path) -> None:
+    code, _, err = command("train", "--problem", "quadratic", "--rounds", "1", "--nodes", "3")
+    assert code == 0, err
+    (folder,) = (tmp_path / "results" / "runs").iterdir()
+    assert "the problem 'quadratic', which has no images to attack" in refused("attack", folder)
+
+
+def test_a_run_that_holds_no_images_out_is_trained_to_its_end(command: Run, tmp_path: Path) -> None:
+    code, _, err = command("train", "--rounds", "1", "--problem-set", "validation=0")
+    assert code == 0, err
+    (record,) = (tmp_path / "results" / "runs").glob("*/run.json")
+    assert files.read_sealed(record)["clean"]["validation"] is None
+
+
+def test_auditing_what_is_not_there_is_refused(refused: Callable[..., str]) -> None:
+    assert "no folder nowhere" in refused("audit", "--results", "nowhere")
 
 
 def test_attacking_what_is_no_run_is_refused(refused: Callable[..., str], made: Made, tmp_path: Path) -> None:
@@ -243,8 +266,10 @@ def test_a_checkpoint_of_another_architecture_is_refused_in_one_sentence(
     "old, new, sentence",
     [
         ('title = "Tiny"', "title = ", "is not valid TOML"),
-        ('title = "Tiny"', 'title = "Tiny"\nseeed = 3', "'seeed': extra inputs are not permitted"),
-        ("nodes = 2", "nodes = 2\nspeed = 1", "'network.speed': extra inputs are not permitted"),
+        ('title = "Tiny"', 'title = "Tiny"\nseeed = 3', "'seeed': no such setting; there are: title, caption"),
+        ('title = "Tiny"', 'title = "Tiny"\nseeds = [1, 1]', "every seed should come once"),
+        ('title = "Tiny"', 'title = "Tiny"\nseeds = [-1]', "greater than or equal to 0"),
+        ("nodes = 2", "nodes = 2\nspeed = 1", "'network.speed': no such setting; there are: graph, nodes"),
         ("rounds = 24", "rounds = 0", "'blocks.0.rounds'"),
         ("[blocks.trainers.k_gt]", "[blocks.trainers.adam]", "no trainer 'adam'"),
         ('name = "uap"', 'name = "upa"', "no attack 'upa'"),

@@ -443,7 +443,7 @@ def test_a_block_changes_of_the_network_what_it_names(tmp_path: Path) -> None:
     batches = [one.trainer_settings["batch"] for _, one in wanted.runs()]
     assert batches == [32, 32, 32, 32, 16, 32]  # and of the defaults likewise
     file.write_text(TABLE.replace("loss = 0.3", "lost = 0.3"))
-    with pytest.raises(BadInput, match=r"'blocks.1.network.lost': extra inputs are not permitted"):
+    with pytest.raises(BadInput, match=r"'blocks.1.network.lost': no such setting; there are: graph, nodes, .*loss"):
         spec.read(file)
     file.write_text(TABLE.replace("[[blocks]]", "[[block]]"))
     with pytest.raises(BadInput, match="'blocks': field required"):

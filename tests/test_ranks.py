@@ -40,7 +40,7 @@ def simulated() -> dict[str, tuple[dict[str, Tensor], dict[str, int]]]:
     found = {}
     for name, problem, one, faults in on_ranks.cases():
         net = Network(on_ranks.W, faults=faults, key=(1, 0))
-        found[name] = on_ranks.work(net, problem, one), net.ledger.row()
+        found[name] = on_ranks.whole(net, on_ranks.work(net, problem, one)), net.ledger.row()
     torch.set_num_threads(threads)
     return found
 
@@ -59,13 +59,10 @@ def test_processes_give_the_simulators_numbers_at_the_same_costs(
         assert costs[name] == ledger, name
         assert (wire > 0) == (processes > 1 or ledger["all_reduces"] > 0)
         for field, Z in expected.items():
-            tolerance = 1e-6 if name.startswith("network/") else 1e-12
             other = stacks[f"{name}/{field}"]
             assert other.dtype == Z.dtype and other.shape == Z.shape
-            apart = (other.double() - Z.double()).abs().max() / Z.double().abs().max().clamp_min(1e-300)
-            if field in ("C", "D", "Ux", "Uy"):  # differences of nearly equal numbers: judged on the gradients' scale
-                apart = (other.double() - Z.double()).abs().max()
-            assert apart <= tolerance, (name, field, float(apart))
+            apart = (other.double() - Z.double()).abs().max()
+            assert apart == 0, (name, field, float(apart))  # 1e-12 and 1e-6 would be near enough
 
 
 def test_what_crosses_processes_is_what_the_other_side_needs(tmp_path: Path) -> None:
@@ -120,13 +117,24 @@ def test_the_command_line_trains_the_same_run_on_processes(tmp_path: Path) -> No
     together, other = trained(3, tmp_path / "together")
     assert alone["id"] == together["id"] and alone["ledger"] == together["ledger"]
     for name, Z in one.items():
-        assert (other[name] - Z).abs().max() <= 1e-6 * Z.abs().max()
-    assert together["ranks"] == 3 and "ranks" not in alone
+        assert other[name].equal(Z)
+    assert together["processes_used"] == [3] and "processes_used" not in alone
+    assert together["handed_bytes"] > together["wire_bytes"] and "wire_bytes" not in alone
     assert together["clean"]["mean_model"] == pytest.approx(alone["clean"]["mean_model"], abs=0.01)
     # Ring 0 | 1 2 | 3 4: each of 3 pairs of ranks swaps a row both ways, in every round 2 (d + q) floats a row; once,
-    # for Lemma A.3, every rank hands d + q doubles to the all-reduce.
+    # for Lemma A.3, every rank hands 5 rows of d + q floats to the all-reduce.
     width = together["parameters"] + 64
-    assert together["wire_bytes"] == 6 * 6 * 2 * width * 4 + 3 * width * 8
+    assert together["wire_bytes"] == 6 * 6 * 2 * width * 4 + 3 * 5 * width * 4
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_twenty_rounds_of_a_network_with_the_usual_settings_are_the_simulators(seed: int, tmp_path: Path) -> None:
+    """With these seeds a difference in the last bit of the start grows to percents."""
+    usual = ("--rounds", "20", "--set", "K=5", "--set", "batch=32", "--seed", str(seed))  # the last word counts
+    _, one = trained(0, tmp_path / "alone", *usual)
+    _, other = trained(2, tmp_path / "together", *usual)
+    for name, Z in one.items():
+        assert (other[name] - Z).abs().max() <= 1e-6 * Z.abs().max()
 
 
 def fatal(folder: Path, end: str) -> tuple[str, ...]:
@@ -161,7 +169,9 @@ def test_a_killed_rank_ends_the_others_by_name_and_the_rerun_goes_on(again: int,
     whole, expected = trained(2, tmp_path / "undisturbed", *mine)
     assert record["ledger"] == whole["ledger"]
     for name, Z in expected.items():
-        assert (stacks[name] - Z).abs().max() <= (0 if again == 2 else 1e-6) * Z.abs().max()
+        assert stacks[name].equal(Z)
+    assert record["processes_used"] == sorted({2, again or 1})
+    assert record["wire_bytes"] > 0
 
 
 def test_a_silent_rank_is_given_up_after_the_time_out(tmp_path: Path) -> None:

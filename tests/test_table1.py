@@ -295,7 +295,10 @@ BAD = {
     "goal of 0": (("goals = [0.5, 0.1]", "goals = [0.5, 0]"), "'goals.1': input should be greater than 0"),
     "negative goal": (("goals = [0.5, 0.1]", "goals = [-1.0]"), "'goals.0': input should be greater than 0"),
     "unknown setting": (("K = 3, batch", "tau = 3, batch"), "LocalSGDA has no setting 'tau'; there are: .*K"),
-    "unknown key": (('title = "Tiny"', 'title = "Tiny"\nheight = 3'), "'height': extra inputs are not permitted"),
+    "unknown key": (
+        ('title = "Tiny"', 'title = "Tiny"\nheight = 3'),
+        "'height': no such setting; there are: title, caption",
+    ),
     "a method twice": (('"gt_gda"', '"local_sgda"'), "comes twice"),
     "bad bench": (("noise = 0.1", "noise = -0.1"), "noise must be 0 or a positive number, not -0.1"),
     "no TOML": (('title = "Tiny"', "title ="), "is not valid TOML"),
