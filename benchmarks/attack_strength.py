@@ -1,9 +1,10 @@
 """Are Table 2's attacks at full strength? The table's stored outcomes against stronger versions of its attacks.
 
-Attacks the zoo's networks of seed 0 on the first test images: PGD and UAP at every radius of the table with 4x the
-steps (of UAP's targeted search too, where it has one), and UAP at the middle one as an ascent from y = 0 by other kinds
-of steps. The table's own accuracy on those images comes from the stored cells. Writes benchmarks/attack_strength.csv;
-rows that are not made again stay if they are about today's networks and attacks.
+Attacks the zoo's networks of seed 0, or, with --seed, runs whose checkpoints are there, on the first test images: PGD
+and UAP at every radius of the table with 4x the steps (of UAP's targeted search too, where it has one), and UAP at the
+middle one as an ascent from y = 0 by other kinds of steps. The table's own accuracy on those images comes from the
+stored cells. Writes benchmarks/attack_strength.csv; rows that are not made again stay if they are about today's
+networks and attacks.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from robustbench_dec import attack, files, locks, run, spec, zoo
 from robustbench_dec.problem import Classifier
 
 ROOT = Path(__file__).resolve().parents[1]
-KEYS = ["dataset", "method", "attack", "eps", "change", "checkpoint"]
+KEYS = ["dataset", "method", "seed", "attack", "eps", "change", "checkpoint"]
 ASCENTS: list[dict[str, Any]] = [
     {"step": "sign", "rel_alpha": 0.05},
     {"step": "adam", "rel_alpha": 0.1},
@@ -46,6 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=ROOT / "results")
     parser.add_argument("--n-examples", type=int, default=1000, help="first so many test images")
+    parser.add_argument("--seed", type=int, default=0, help="of the runs; others than 0 are not in the zoo")
     parser.add_argument("--dataset", help="only this one")
     parser.add_argument("--method", help="only this one")
     parser.add_argument("--device", default="cpu", help="where to attack")
@@ -55,33 +57,38 @@ def main() -> None:
     table, n = spec.read(ROOT / "tables" / "table2.toml"), arguments.n_examples
     jobs = {}
     for block, one in table.runs():
-        if one.seed != table.seeds[0]:
-            continue
-        (entry,) = zoo.entries(f"{one.data_set}/{one.trainer}", arguments.results / "zoo")
+        folder = arguments.results / "runs" / one.id
+        sha256 = files.read_sealed(folder / "run.json")["checkpoint_sha256"]
         for asked in block.attacks:
             for changed in stronger(asked):
                 for at in changed.build():
-                    what = (asked.name, at.eps, described(asked, changed), entry.record["checkpoint_sha256"][:12])
-                    jobs[one.data_set, one.trainer, *what] = one, entry, asked, at
+                    what = (one.seed, asked.name, at.eps, described(asked, changed), sha256[:12])
+                    jobs[one.data_set, one.trainer, *what] = one, folder, sha256, asked, at
     chosen = [
         key
         for key in jobs
         if arguments.dataset in (None, key[0])
         if arguments.method in (None, key[1])
-        if arguments.change in key[4]
-        if arguments.eps in (None, key[3])
+        if arguments.seed == key[2]
+        if arguments.eps in (None, key[4])
+        if arguments.change in key[5]
     ]
     rows = []
     for key in tqdm(chosen, disable=None):
-        one, entry, asked, at = jobs[key]
+        one, folder, sha256, asked, at = jobs[key]
+        if one.seed == 0:
+            (entry,) = zoo.entries(f"{one.data_set}/{one.trainer}", arguments.results / "zoo")
+            sha256, model = entry.record["checkpoint_sha256"], entry.model(arguments.device)
+        else:
+            model = run.mean_model(folder, arguments.device)
         images = cast(Classifier, one.build_problem()).images
         (usual,) = (like for like in asked.build() if like.eps == at.eps)
-        path = run.cell_path(arguments.results / "runs" / one.id, asked.name, usual, table.n_examples, one.seed)
-        stored = run.known_cell(path, entry.record["checkpoint_sha256"])
+        path = run.cell_path(folder, asked.name, usual, table.n_examples, one.seed)
+        stored = run.known_cell(path, sha256)
         if stored is None:
-            sys.exit(f"{path} is not a cell of the zoo's {entry.name}; make Table 2 and that entry again")
+            sys.exit(f"{path} is not a cell of the zoo's network; make Table 2 and that entry again")
         outcome = attack.evaluate(
-            at, entry.model(arguments.device), images.test_images[:n], images.test_labels[:n], seed=one.seed,
+            at, model, images.test_images[:n], images.test_labels[:n], seed=one.seed,
             train=(images.train_images, images.train_labels),
         )  # fmt: skip
         reference = float(outcomes(stored)[:n].mean())
@@ -93,7 +100,7 @@ def main() -> None:
     with locks.claim(path):  # another process may measure another method
         frame = pd.concat([pd.read_csv(path), frame] if path.is_file() else [frame])
         frame = frame[[key in jobs for key in frame[KEYS].itertuples(index=False, name=None)]]
-        frame = frame.drop_duplicates(KEYS, keep="last").sort_values(KEYS[:3], kind="stable")
+        frame = frame.drop_duplicates(KEYS, keep="last").sort_values(KEYS[:4], kind="stable")
         files.write_text(path, frame.to_csv(index=False, lineterminator="\n"))
 
 
