@@ -459,11 +459,15 @@ def is_there(group: int) -> bool:
 
 
 def table_with_two_workers(home: Path) -> "subprocess.Popen[str]":
-    """The command, as a terminal starts it: at the head of a process group of its own."""
+    """The command, as a terminal starts it: at the head of a process group of its own, and open to Ctrl-C.
+
+    What a script starts by `&` ignores SIGINT, and so would all that the tests start if they were started like that.
+    """
     words = [home / "tables" / "faults.toml", "--results", home / "results", "--jobs", 2]
     return subprocess.Popen(
         [sys.executable, "-m", "robustbench_dec", "table", *map(str, words)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
 
 

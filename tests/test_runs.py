@@ -339,7 +339,7 @@ def test_an_interrupted_run_with_two_budgets_measures_the_same_points(tmp_path: 
     journal = run.Journal(tmp_path / "cut" / "runs" / one.id / "resume.safetensors", one, trainer)
     journal.path.parent.mkdir(parents=True)
     loss = oracle.last_loss
-    standing = run.Standing(state, loss, 0.9 * loss, curve, 1.0, [1])
+    standing = run.Standing(state, loss, 0.9 * loss, curve, 1.0, [1], [1])
     journal.save(standing, oracle, net)
     assert journal.restore(oracle, net)[1:] == standing[1:]  # all but the state, which the end compares
     folder = train(one, tmp_path / "cut")
