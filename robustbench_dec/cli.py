@@ -231,12 +231,12 @@ def attack(
     attacks = [(label(attack), shelf.make(cls, {"eps": shelf.number(radius), **given})) for radius in eps.split(",")]
     problem_settings = dict(files.read_sealed(folder / "run.json")["settings"]["problem"])
     name = problem_settings.pop("name")
-    cls_of_problem = shelf.find("problem", name, Problem)  # type: ignore[type-abstract]
-    if not issubclass(cls_of_problem, Classifier):
+    problem_class = shelf.find("problem", name, Problem)  # type: ignore[type-abstract]
+    if not issubclass(problem_class, Classifier):
         raise BadInput(
             f"{folder} was trained on the problem '{name}', which has no images to attack; take a classifier"
         )
-    problem = shelf.make(cls_of_problem, problem_settings)
+    problem = shelf.make(problem_class, problem_settings)
     for cell in run.attack(folder, attacks, problem=problem, n_examples=n_examples, device=checked(device)):
         flags = f"  flags: {', '.join(cell['flags'])}" if cell["flags"] else ""
         accuracies = f"{cell['clean_acc']:.2%} clean, {cell['robust_acc']:.2%} robust"

@@ -96,6 +96,7 @@ class AttackSpec(_Strict):
 
 
 LARGEST_SEED = 2**32 - 1
+"""What every generator of random numbers here takes."""
 
 
 def _once_each(seeds: list[int]) -> list[int]:
