@@ -17,8 +17,11 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from robustbench_dec import attack, files, locks, run, spec, zoo
+from robustbench_dec import attack, files
 from robustbench_dec.problem import Classifier
+from robustbench_dec.running import train as run
+from robustbench_dec.specs import table as spec
+from robustbench_dec.store import locks, zoo
 
 ROOT = Path(__file__).resolve().parents[1]
 KEYS = ["dataset", "method", "seed", "attack", "eps", "change", "checkpoint"]

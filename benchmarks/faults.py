@@ -62,7 +62,7 @@ TIMES = ("sha256", "wall_s", "created_utc")
 def context() -> ForkServerContext:
     """Processes that have imported everything before they start, so that kills fall into the work."""
     made = multiprocessing.get_context("forkserver")
-    made.set_forkserver_preload(["robustbench_dec.cli", "sklearn.datasets"])  # the latter has the digits
+    made.set_forkserver_preload(["robustbench_dec.commands.app", "sklearn.datasets"])  # the latter has the digits
     return made
 
 
@@ -74,7 +74,7 @@ def start(*words: Any) -> ForkServerProcess:
 
 
 def _command(words: list[str]) -> None:
-    from robustbench_dec import cli  # preloaded
+    from robustbench_dec.commands import app as cli
 
     sys.argv = ["robustbench-dec", *words]
     sys.stdout = io.StringIO()

@@ -14,9 +14,10 @@ import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
-from robustbench_dec import files, spec
+from robustbench_dec import files
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
+from robustbench_dec.specs import table as spec
 
 PROBLEMS: dict[str, dict[str, Any]] = {
     "robust_logistic (a9a)": {"name": "robust_logistic", "dataset": "a9a", "precision": "single"},

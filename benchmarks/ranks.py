@@ -21,10 +21,11 @@ import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
-from robustbench_dec import files, spec
-from robustbench_dec.distributed import DistributedNetwork
+from robustbench_dec import files
+from robustbench_dec.networks.distributed import DistributedNetwork
+from robustbench_dec.networks.ranks import Ranks
 from robustbench_dec.oracle import Oracle
-from robustbench_dec.ranks import Ranks
+from robustbench_dec.specs import table as spec
 
 ROOT = Path(__file__).resolve().parents[1]
 WARM_UP = 2

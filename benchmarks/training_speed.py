@@ -21,12 +21,13 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from robustbench_dec import files, spec
+from robustbench_dec import files
 from robustbench_dec.models import ConvolutionalNetwork
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Batch
 from robustbench_dec.problems.universal import Universal
+from robustbench_dec.specs import table as spec
 from robustbench_dec.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -6,10 +6,10 @@ __version__ = "0.1.0"
 __all__ = ["benchmark", "list_models", "load_model"]
 
 if TYPE_CHECKING:
-    from robustbench_dec.benchmarking import benchmark
-    from robustbench_dec.zoo import list_models, load_model
+    from robustbench_dec.api import benchmark
+    from robustbench_dec.store.zoo import list_models, load_model
 
-_HOMES = {"benchmark": "benchmarking", "list_models": "zoo", "load_model": "zoo"}
+_HOMES = {"benchmark": "api", "list_models": "store.zoo", "load_model": "store.zoo"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,3 +1,3 @@
-from robustbench_dec.cli import main
+from robustbench_dec.commands.app import main
 
 main()

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from robustbench_dec.errors import BadInput
-from robustbench_dec.passes import (
+from robustbench_dec.attacking.model_use import (
     PassCounter,
     accuracy,
     as_floats,
@@ -24,7 +23,8 @@ from robustbench_dec.passes import (
     predictions,
     untouched,
 )
-from robustbench_dec.progress import bar
+from robustbench_dec.bars import bar
+from robustbench_dec.errors import BadInput
 
 __all__ = [
     "Attack", "Failed", "Outcome", "Part", "PassCounter", "Shift", "accuracy", "as_floats", "distances", "eval_mode",

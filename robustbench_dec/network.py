@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robustbench_dec import topology
 from robustbench_dec.errors import BadInput
-from robustbench_dec.faults import RELIABLE, Faults
 from robustbench_dec.ledger import Ledger
+from robustbench_dec.networks import topology
+from robustbench_dec.networks.faults import RELIABLE, Faults
 
 
 class Network:

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from torch import Tensor, nn
 
-from robustbench_dec import run, spec, suite
 from robustbench_dec.attack import as_floats
 from robustbench_dec.problems.universal import Universal
+from robustbench_dec.running import suite
+from robustbench_dec.running import train as run
+from robustbench_dec.specs import table as spec
 
 TABLE = """
 title = "Tiny"

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from robustbench_dec import topology
+from robustbench_dec.networks import topology
 
 DIRECTED = np.array([[0.5, 0.5, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0.5, 0.5], [0.5, 0, 0, 0.5]])
 """Doubly stochastic, not symmetric: i hears i + 1 and not the other way round."""

@@ -14,16 +14,17 @@ import safetensors.torch
 import torch
 import torch.distributed as dist
 
-from robustbench_dec import shelf, topology
-from robustbench_dec.distributed import DistributedNetwork
-from robustbench_dec.faults import Faults
+from robustbench_dec import shelf
 from robustbench_dec.network import Network
+from robustbench_dec.networks import topology
+from robustbench_dec.networks.distributed import DistributedNetwork
+from robustbench_dec.networks.faults import Faults
+from robustbench_dec.networks.ranks import Ranks
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Problem
 from robustbench_dec.problems.quadratic import Quadratic
 from robustbench_dec.problems.robust_logistic import RobustLogistic
 from robustbench_dec.problems.universal import Universal
-from robustbench_dec.ranks import Ranks
 from robustbench_dec.trainer import Trainer
 
 NODES, ROUNDS = 7, 20

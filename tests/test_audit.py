@@ -9,8 +9,14 @@ import torch
 from conftest import Made
 from typer.testing import CliRunner
 
-from robustbench_dec import audit, cli, files, leaderboard, spec, suite, table
-from robustbench_dec.audit import Point
+from robustbench_dec import files
+from robustbench_dec.commands import app as cli
+from robustbench_dec.leaderboard import audit
+from robustbench_dec.leaderboard import gather as leaderboard
+from robustbench_dec.leaderboard.audit import Point
+from robustbench_dec.rendering import attacks_table as table
+from robustbench_dec.running import suite
+from robustbench_dec.specs import table as spec
 
 ROOT = Path(__file__).resolve().parents[1]
 

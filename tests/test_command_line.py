@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 from conftest import Made
 
-from robustbench_dec import cli, files, plots, topology
+from robustbench_dec import files
+from robustbench_dec.commands import app as cli
 from robustbench_dec.data import sources
+from robustbench_dec.networks import topology
+from robustbench_dec.rendering import curves as plots
 from trainers.dec_fedtrack import DecFedTrack
 
 ROOT = Path(__file__).resolve().parents[1]

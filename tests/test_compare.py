@@ -16,11 +16,18 @@ from typer.testing import CliRunner
 
 from attacks.pgd import PGD
 from attacks.strong import Strong
-from robustbench_dec import cli, compare, files, foreign, leaderboard, run, shelf, suite, zoo
+from robustbench_dec import files, shelf
 from robustbench_dec.attack import Attack, Failed, evaluate
-from robustbench_dec.compare import Newcomer
+from robustbench_dec.attacking import foreign
+from robustbench_dec.commands import app as cli
 from robustbench_dec.errors import BadInput
-from robustbench_dec.statistics import holm, mcnemar
+from robustbench_dec.leaderboard import compare
+from robustbench_dec.leaderboard import gather as leaderboard
+from robustbench_dec.leaderboard.compare import Newcomer
+from robustbench_dec.leaderboard.intervals import holm, mcnemar
+from robustbench_dec.running import suite
+from robustbench_dec.running import train as run
+from robustbench_dec.store import zoo
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "examples" / "momentum.py"

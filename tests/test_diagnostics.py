@@ -14,16 +14,17 @@ import pytest
 import torch
 from scipy import sparse
 
-from robustbench_dec import cli, topology
+from robustbench_dec.commands import app as cli
 from robustbench_dec.data import tabular
-from robustbench_dec.diagnostics import Constants, Onlooker, diagnose, quantities
 from robustbench_dec.errors import BadInput, Diverged
 from robustbench_dec.network import Network
+from robustbench_dec.networks import topology
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problems.quadratic import Quadratic
 from robustbench_dec.problems.robust_logistic import RobustLogistic
 from robustbench_dec.problems.universal import Universal
-from robustbench_dec.spec import NetworkSpec
+from robustbench_dec.specs.table import NetworkSpec
+from robustbench_dec.theory.diagnostics import Constants, Onlooker, diagnose, quantities
 from robustbench_dec.trainer import Trainer
 from trainers.dec_fedtrack import DecFedTrack, State
 from trainers.gt_gda import GTGDA

@@ -20,11 +20,18 @@ import torch
 from conftest import Made
 
 from attacks.fgsm import FGSM
-from robustbench_dec import cli, figures, files, leaderboard, locks, page, run, spec, suite
+from robustbench_dec import files, page
 from robustbench_dec.attack import Part
-from robustbench_dec.batches import Kept
+from robustbench_dec.commands import app as cli
 from robustbench_dec.errors import BadInput
+from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.problems.universal import Universal
+from robustbench_dec.rendering import figures
+from robustbench_dec.running import suite
+from robustbench_dec.running import train as run
+from robustbench_dec.running.attack_journal import Kept
+from robustbench_dec.specs import table as spec
+from robustbench_dec.store import locks
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -10,9 +10,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from robustbench_dec import export, leaderboard, references, shelf, view
-from robustbench_dec.cli import app
+from robustbench_dec import shelf
+from robustbench_dec.commands.app import app
 from robustbench_dec.errors import BadInput
+from robustbench_dec.leaderboard import export, references, view
+from robustbench_dec.leaderboard import gather as leaderboard
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"

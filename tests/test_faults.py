@@ -14,12 +14,17 @@ from matrices import DIRECTED, usual_graphs
 from torch import Tensor
 from typer.testing import CliRunner
 
-from robustbench_dec import cli, files, run, shelf, spec, suite, topology
+from robustbench_dec import files, shelf
+from robustbench_dec.commands import app as cli
 from robustbench_dec.errors import BadInput
-from robustbench_dec.faults import RELIABLE, Faults
 from robustbench_dec.network import Network
+from robustbench_dec.networks import topology
+from robustbench_dec.networks.faults import RELIABLE, Faults
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problems.quadratic import Quadratic
+from robustbench_dec.running import suite
+from robustbench_dec.running import train as run
+from robustbench_dec.specs import table as spec
 from robustbench_dec.trainer import Trainer
 from trainers.dec_fedtrack import DecFedTrack
 

@@ -6,9 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from robustbench_dec import data, figures, files, plots, spec, suite
+from robustbench_dec import data, files
 from robustbench_dec.errors import BadInput
+from robustbench_dec.rendering import curves as plots
+from robustbench_dec.rendering import figures
+from robustbench_dec.running import suite
 from robustbench_dec.shelf import number
+from robustbench_dec.specs import table as spec
 
 SIX = ["dec_fedtrack", "dream", "dm_hsgd", "gt_da", "gt_gda", "gt_srvr"]
 FULL = spec.read(Path(__file__).parents[1] / "tables" / "figures.toml")

@@ -14,13 +14,15 @@ from test_trainers import BOXED, LOCAL, NOISY, QUICK, QUIET, TRACKING, dec_fedtr
 from torch import Tensor
 from typer.testing import CliRunner
 
-from robustbench_dec import check, shelf, topology
-from robustbench_dec.cli import app
+from robustbench_dec import shelf
+from robustbench_dec.commands.app import app
 from robustbench_dec.errors import BadInput
 from robustbench_dec.network import Network
+from robustbench_dec.networks import topology
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problems.quadratic import Quadratic
 from robustbench_dec.problems.universal import Universal
+from robustbench_dec.theory import check
 from robustbench_dec.trainer import Trainer
 from trainers.dgda_vr import DGDAVR
 from trainers.dm_hsgd import DMHSGD

@@ -12,10 +12,10 @@ from matrices import DIRECTED, usual_graphs
 from scipy.special import eval_chebyu
 from torch import Tensor
 
-from robustbench_dec import topology
 from robustbench_dec.errors import BadInput
 from robustbench_dec.ledger import Ledger
 from robustbench_dec.network import Network
+from robustbench_dec.networks import topology
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Batch, Problem
 

@@ -13,9 +13,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from robustbench_dec import leaderboard, page, view
-from robustbench_dec.cli import app
+from robustbench_dec import page
+from robustbench_dec.commands.app import app
 from robustbench_dec.errors import BadInput
+from robustbench_dec.leaderboard import gather as leaderboard
+from robustbench_dec.leaderboard import view
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"

@@ -17,10 +17,11 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from robustbench_dec import files, locks
+from robustbench_dec import files
 from robustbench_dec.errors import BadInput
 from robustbench_dec.network import Gossip, Network
-from robustbench_dec.ranks import Ranks, needed
+from robustbench_dec.networks.ranks import Ranks, needed
+from robustbench_dec.store import locks
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -183,7 +184,7 @@ def test_a_silent_rank_is_given_up_after_the_time_out(tmp_path: Path) -> None:
 def test_ranks_that_were_asked_for_different_runs_are_refused(tmp_path: Path) -> None:
     script = tmp_path / "differing.py"
     script.write_text(
-        "import os, sys\nfrom robustbench_dec import cli\nsys.argv += ['--seed', os.environ['RANK']]\ncli.main()\n"
+        "import os, sys\nfrom robustbench_dec.commands import app\nsys.argv += ['--seed', os.environ['RANK']]\napp.main()\n"
     )
     done = torchrun(2, str(script), *TRAIN[2:], "--results", str(tmp_path / "results"))
     assert done.returncode != 0 and not (tmp_path / "results").exists()

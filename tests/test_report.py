@@ -16,9 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from robustbench_dec import files, leaderboard, plots, table
+from robustbench_dec import files
 from robustbench_dec.errors import BadInput
-from robustbench_dec.statistics import wilson
+from robustbench_dec.leaderboard import gather as leaderboard
+from robustbench_dec.leaderboard.intervals import wilson
+from robustbench_dec.rendering import attacks_table as table
+from robustbench_dec.rendering import curves as plots
 
 MNIST = table.Block(
     "MNIST",

@@ -11,9 +11,10 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from robustbench_dec import data, shelf, simplex, topology
+from robustbench_dec import data, shelf, simplex
 from robustbench_dec.errors import BadInput
 from robustbench_dec.network import Network
+from robustbench_dec.networks import topology
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Batch, Problem
 from robustbench_dec.problems import robust_logistic

@@ -19,9 +19,15 @@ from conftest import Made
 from attacks.fgsm import FGSM
 from attacks.pgd import PGD
 from attacks.uap import UAP
-from robustbench_dec import data, files, leaderboard, plots, run, shelf, spec, suite, topology
+from robustbench_dec import data, files, shelf
 from robustbench_dec.errors import BadInput, Diverged
+from robustbench_dec.leaderboard import gather as leaderboard
+from robustbench_dec.networks import topology
 from robustbench_dec.problems.universal import Universal
+from robustbench_dec.rendering import curves as plots
+from robustbench_dec.running import suite
+from robustbench_dec.running import train as run
+from robustbench_dec.specs import table as spec
 from robustbench_dec.trainer import Trainer
 
 NETWORK = spec.NetworkSpec(nodes=4)  # a ring of 3 would mix to the exact mean

@@ -9,13 +9,16 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from robustbench_dec import measure, shelf, table1, table1_report
-from robustbench_dec.cli import app
+from robustbench_dec import shelf
+from robustbench_dec.commands.app import app
 from robustbench_dec.errors import BadInput
-from robustbench_dec.measure import Task
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
-from robustbench_dec.spec import NetworkSpec
+from robustbench_dec.specs.table import NetworkSpec
+from robustbench_dec.theory import claims as table1
+from robustbench_dec.theory import claims_report as table1_report
+from robustbench_dec.theory import claims_runs as measure
+from robustbench_dec.theory.claims_runs import Task
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = """

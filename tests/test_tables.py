@@ -5,7 +5,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from robustbench_dec import figures, leaderboard, spec, suite
+from robustbench_dec.leaderboard import gather as leaderboard
+from robustbench_dec.rendering import figures
+from robustbench_dec.running import suite
+from robustbench_dec.specs import table as spec
 
 ROOT = Path(__file__).resolve().parents[1]
 SPECIFIED = [path for path in sorted((ROOT / "tables").glob("*.toml")) if "blocks" in spec.content(path)]

@@ -17,7 +17,8 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from robustbench_dec import cli, data
+from robustbench_dec import data
+from robustbench_dec.commands import app as cli
 from robustbench_dec.data import catalogue, sources
 from robustbench_dec.errors import BadInput
 

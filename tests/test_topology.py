@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robustbench_dec import topology
 from robustbench_dec.errors import BadInput
-from robustbench_dec.topology import GRAPHS, WEIGHTS, build, check, spectral_rate
+from robustbench_dec.networks import topology
+from robustbench_dec.networks.topology import GRAPHS, WEIGHTS, build, check, spectral_rate
 
 ANY_SIZE = ("ring", "complete", "star", "path", "exponential", "erdos_renyi")
 REGULAR = ("ring", "complete", "exponential")

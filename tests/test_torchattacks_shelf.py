@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from robustbench_dec import library, load_model, shelf
+from robustbench_dec import load_model, shelf
 from robustbench_dec.attack import Attack, distances, evaluate, propose, slack
+from robustbench_dec.attacking import torchattacks_shelf as library
+from robustbench_dec.attacking.foreign import attack_named
 from robustbench_dec.errors import BadInput
-from robustbench_dec.foreign import attack_named
 from robustbench_dec.models import Architecture
 
 TINY = {

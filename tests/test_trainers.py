@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from robustbench_dec import shelf, topology
+from robustbench_dec import shelf
 from robustbench_dec.errors import BadInput
 from robustbench_dec.network import Network
+from robustbench_dec.networks import topology
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Problem
 from robustbench_dec.problems.quadratic import Quadratic

@@ -14,9 +14,12 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import robustbench_dec
-from robustbench_dec import cli, files, run, zoo
+from robustbench_dec import files
 from robustbench_dec.attack import predictions
+from robustbench_dec.commands import app as cli
 from robustbench_dec.errors import BadInput
+from robustbench_dec.running import train as run
+from robustbench_dec.store import zoo
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import jinja2
 
-from robustbench_dec import files, view
+from robustbench_dec import files
+from robustbench_dec.leaderboard import view
 from robustbench_dec.page import content
 
 SCRIPTS = ("dom.js", "charts.js", "details.js", "script.js")

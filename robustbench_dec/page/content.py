@@ -8,10 +8,11 @@ from typing import Any
 import pandas as pd
 import seaborn as sns
 
-from robustbench_dec import audit, export, files, references, view
-from robustbench_dec import run as run_files
+from robustbench_dec import files
 from robustbench_dec.errors import BadInput
+from robustbench_dec.leaderboard import audit, export, references, view
 from robustbench_dec.page import pictures
+from robustbench_dec.running import train as run_files
 
 BUDGET = 800_000
 """Characters that pictures may take; the first seeds' come first, what does not fit is left out."""

@@ -12,7 +12,7 @@ from PIL import Image
 
 from robustbench_dec import files
 from robustbench_dec.errors import BadInput
-from robustbench_dec.plots import DIVERGING
+from robustbench_dec.rendering.curves import DIVERGING
 
 LARGEST = 96
 """Pixels of a side; a larger perturbation is shown smaller."""

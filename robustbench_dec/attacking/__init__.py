@@ -1,0 +1,1 @@
+"""How networks are attacked and judged, and where attacks come from."""

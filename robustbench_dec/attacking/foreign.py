@@ -1,0 +1,164 @@
+"""Attacks from anywhere: by name from our shelf or torchattacks, from a user's file, from a saved perturbation.
+
+pgd                          attacks/pgd.py
+torchattacks:MIFGSM          the library's class of that name (library.py marks its traps)
+path/to/mine.py:Mine         a user's file: a subclass of `robustbench_dec.attack.Attack`, or a class in torchattacks'
+                             manner, Mine(model, eps=..., ...) with __call__ or forward(images, labels)
+path/to/y.safetensors        one universal perturbation, tensor "y" (C, H, W); a trainer's y is such a file
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, make_dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from robustbench_dec import shelf
+from robustbench_dec.attack import Attack, Shift
+from robustbench_dec.errors import BadInput
+
+RADII = ("eps", "epsilon", "max_epsilon")
+"""What a foreign class may call its radius."""
+
+PLAIN = (bool, int, float, str, tuple)
+
+
+def attack_named(name: str) -> type[Attack]:
+    """The class behind a name; `shelf.make` gives it its settings."""
+    if name.startswith("torchattacks:"):
+        from robustbench_dec.attacking import torchattacks_shelf as library
+
+        return library.named(name.partition(":")[2])
+    if name.endswith(".safetensors"):
+        return saved_perturbation(Path(name))
+    return shelf.find("attack", name, Attack, adapt=adapt)  # type: ignore[type-abstract]
+
+
+def label(name: str) -> str:
+    """How results call an attack: a user's file without the folders it lies in."""
+    if name.endswith(".safetensors"):
+        return "/".join(Path(name).parts[-2:])  # a trainer's y is always perturbation.safetensors, in its run's folder
+    path, extension, rest = name.partition(".py")
+    return Path(path).name + extension + rest if extension else name
+
+
+@dataclass(frozen=True)
+class Foreign(Attack):
+    """A class in torchattacks' manner as an attack of ours: built anew for each batch, then called."""
+
+    build: ClassVar[Callable[..., Any]]
+    radius: ClassVar[str] = "eps"
+    """What the class calls its radius; "" if it takes none."""
+    derived: ClassVar[Mapping[str, Callable[[Any], Any]]] = MappingProxyType({})
+    """Settings that follow from the others unless they are given."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        settings = self.settings()
+        steps, alpha = settings.get("steps"), settings.get("alpha")
+        if isinstance(steps, int) and steps < 1:
+            raise BadInput(f"{type(self).__name__} needs at least 1 step, not {steps}")
+        if isinstance(steps, int) and isinstance(alpha, float) and not steps * alpha >= self.eps * (1 - 1e-9):
+            raise BadInput(
+                f"{steps} steps of alpha {alpha:g} cannot reach the radius {self.eps:g}; "
+                "give more steps or a larger alpha, or leave alpha out to have it grow with the radius"
+            )
+
+    def settings(self) -> dict[str, Any]:
+        settings = super().settings()
+        return settings | {name: rule(self) for name, rule in self.derived.items() if settings[name] is None}
+
+    def arguments(self, model: nn.Module, images: Tensor) -> dict[str, Any]:
+        """What the class is built with."""
+        settings = self.settings()
+        eps = settings.pop("eps")
+        return {self.radius: eps, **settings} if self.radius else settings
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        attack = type(self).build(model, **self.arguments(model, images))
+        proposed: Tensor = (attack if callable(attack) else attack.forward)(images, labels)
+        return proposed
+
+
+def adapt(
+    cls: type, base: type[Foreign] = Foreign, kinds: Mapping[str, Any] = MappingProxyType({}), **marks: Any
+) -> type[Attack] | None:
+    """The dataclass of a foreign class's settings, typed as its defaults are; None if it is no attack of that kind.
+
+    A default alpha becomes a share of the radius, alpha / eps of the defaults: fixed, it makes large radii look robust.
+    `kinds` corrects types (None: not a setting), `marks` are attributes of the new class.
+    """
+    parameters = _parameters(cls)
+    radius = next((name for name in RADII if name in parameters), marks.get("radius"))
+    if next(iter(parameters), None) != "model" or not _is_called(cls) or radius is None:
+        return None
+    derived = dict(marks.pop("derived", {}))
+    eps, alpha = (parameters[name].default if name in parameters else None for name in (radius, "alpha"))
+    if all(isinstance(value, int | float) and value > 0 for value in (eps, alpha)):
+        share = alpha / eps  # type: ignore[operator]
+        derived["alpha"] = lambda attack: attack.eps * max(share, 1 / max(getattr(attack, "steps", 1), 1))
+    columns: list[tuple[str, Any, Any]] = []
+    for name, parameter in parameters.items():
+        kind = kinds.get(name, _kind(parameter))
+        if name in ("model", radius) or kind is None:
+            continue
+        if name in derived:
+            columns.append((name, kind | None, field(default=None)))
+        elif parameter.default is parameter.empty:
+            columns.append((name, kind, field()))
+        else:
+            columns.append((name, kind, field(default=parameter.default)))
+    body = {"build": staticmethod(cls), "__doc__": cls.__doc__, **marks, "radius": radius, "derived": derived}
+    return make_dataclass(cls.__name__, columns, bases=(base,), namespace=body, frozen=True, kw_only=True)
+
+
+def _parameters(cls: type) -> dict[str, inspect.Parameter]:
+    try:
+        found = inspect.signature(cls, eval_str=True).parameters.values()
+    except (ValueError, TypeError, NameError):
+        return {}
+    return {p.name: p for p in found if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+
+
+def _is_called(cls: type) -> bool:
+    return any({"__call__", "forward"} & vars(parent).keys() for parent in cls.__mro__)
+
+
+def _kind(parameter: inspect.Parameter) -> Any:
+    if parameter.annotation is not parameter.empty:
+        return parameter.annotation
+    return type(parameter.default) if type(parameter.default) in PLAIN else Any
+
+
+@dataclass(frozen=True)
+class Saved(Shift):
+    """A perturbation from a file, as it is; `scale` stretches it to fill each radius."""
+
+    saved: ClassVar[Tensor]
+    y: Tensor = field(init=False)
+    scale: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        largest = self.saved.abs().max().item()
+        object.__setattr__(self, "y", self.saved * (self.eps / largest) if self.scale and largest else self.saved)
+
+
+def saved_perturbation(path: Path) -> type[Saved]:
+    """A file with one universal y as an attack."""
+    if not path.is_file():
+        raise BadInput(f"no file {path}; a saved perturbation is a safetensors file with one tensor y (C, H, W)")
+    try:
+        tensors = safetensors.torch.load_file(path)
+    except SafetensorError as error:
+        raise BadInput(f"{path} is not a whole safetensors file ({error}); pickles are not read") from error
+    y = tensors.get("y")
+    if y is None or y.ndim != 3 or not y.is_floating_point() or not y.isfinite().all():
+        there = ", ".join(f"{name} {tuple(value.shape)}" for name, value in tensors.items()) or "nothing"
+        raise BadInput(f"{path} should hold one finite tensor y of shape (C, H, W), it holds: {there}")
+    return type("Saved", (Saved,), {"saved": y.float(), "__doc__": Saved.__doc__})

@@ -1,0 +1,1 @@
+"""What came out: every cell as one row, audited, compared and exported."""

@@ -1,0 +1,186 @@
+"""Audit: numbers that a sound attack does not give. docs/flags.md explains every flag.
+
+Two accuracies are compared on the same images: on the first ones that both attacks have seen, where every image's
+outcome is stored; else only if both rest on equally many. What has nothing to be compared with is not judged.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from robustbench_dec.running.attack_journal import unpack
+
+TOLERANCE = 0.5
+"""Points by which an iterated attack may miss its one-step form, or more steps fewer: a few images are chance."""
+
+ONE_STEP = "fgsm"
+ITERATED = ("pgd",)
+"""Attacks that are iterated, where the number of steps is not told."""
+
+ZERO_SHARE = 0.1
+"""The share of zero gradients above which an attack was blind."""
+
+RAREST = 0.85
+"""The share of the rarest class times the number of classes, where it is not told; the data sets here have 0.89."""
+
+FLAGS: Mapping[str, str] = {
+    "rises": "accuracy rises with the radius",
+    "weaker_than_one_step": f"an iterated attack leaves over {TOLERANCE:g} points more than {ONE_STEP}",
+    "weaker_with_more_steps": f"more steps leave over {TOLERANCE:g} points more than fewer",
+    "zero_gradients": f"over {ZERO_SHARE:.0%} of the gradients were zero",
+    "below_chance": "a universal attack is below the share of the rarest class",
+    "budget": "the attack left its ball and was put back",
+    "box": "the attack left [0, 1] and was put back",
+    "nan": "the attack returned NaN or infinity, and the image was put back",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """One accuracy (a fraction) of one attack on one model."""
+
+    model: str
+    attack: str
+    eps: float
+    accuracy: float
+    clean: float | None = None
+    norm: str = "Linf"
+    universal: bool = False
+    steps: int | None = None
+    settings: str = ""  # all but eps, steps and what follows from them
+    n_examples: int | None = None
+    classes: int | None = None
+    rarest: float | None = None  # share of the rarest class
+    zeros: float | None = None  # share of zero gradients
+    right: Tensor | None = None  # (n_examples,) bool
+    flags: tuple[str, ...] = ()  # of the cell itself
+
+    @property
+    def iterated(self) -> bool:
+        return self.attack in ITERATED or (not self.universal and (self.steps or 1) > 1)
+
+
+class Finding(NamedTuple):
+    """A flag of a point, with the accuracy that it should not have and the point that tells so."""
+
+    point: Point
+    flag: str
+    accuracy: float
+    other: Point | None = None  # None and a limit: the clean accuracy, the floor or the share
+    limit: float | None = None
+
+
+def findings(points: Sequence[Point]) -> list[Finding]:
+    """All that is found, point by point."""
+    by_model: dict[tuple[str, str], list[Point]] = {}
+    for point in points:
+        by_model.setdefault((point.model, point.norm), []).append(point)
+    return [finding for point in points for finding in _judge(point, by_model[point.model, point.norm])]
+
+
+def floor(point: Point) -> float | None:
+    """Where a universal perturbation ends that makes the network see one class everywhere, less 3 standard errors."""
+    share = point.rarest if point.rarest is not None else RAREST / point.classes if point.classes else None
+    if share is None or not point.n_examples:
+        return share
+    return share - 3 * math.sqrt(share * (1 - share) / point.n_examples)
+
+
+def of_cell(run: Mapping[str, Any], cell: Mapping[str, Any]) -> Point:
+    """What an attack cell and its run.json tell."""
+    settings = cell["settings"]
+    steps = settings.get("steps")
+    rest = {name: value for name, value in settings.items() if name not in ("eps", "steps", "alpha", "std", "y_sha256")}
+    bits = cell.get("bits")
+    return Point(
+        model=str(cell["run_id"]),
+        attack=str(cell["attack"]),
+        eps=float(cell["eps"]),
+        accuracy=float(cell["robust_acc"]),
+        clean=float(cell["clean_acc"]),
+        norm=str(cell["norm"]),
+        universal=bool(cell["universal"]),
+        steps=steps if isinstance(steps, int) else None,
+        settings=json.dumps([rest, cell.get("source_sha256")], sort_keys=True),
+        n_examples=int(cell["n_examples"]),
+        classes=len(run["classes"]),
+        rarest=cell.get("rarest_class"),
+        zeros=cell.get("zero_gradients"),
+        right=unpack(bits, cell["n_examples"]) if bits else None,
+        flags=tuple(cell["flags"]),
+    )
+
+
+def flags(points: Sequence[Point]) -> list[list[str]]:
+    """Each point's own flags and the audit's, without repetition."""
+    found: dict[int, list[str]] = {id(point): list(point.flags) for point in points}
+    for finding in findings(points):
+        if finding.flag not in found[id(finding.point)]:
+            found[id(finding.point)].append(finding.flag)
+    return [found[id(point)] for point in points]
+
+
+def sentence(finding: Finding) -> str:
+    """A finding in words."""
+    point, other = finding.point, finding.other
+    where = f"{point.model}, {point.attack} at eps {point.eps:g}: {100 * finding.accuracy:.2f}"
+    if other is not None:
+        steps = f" with {other.steps} steps" if finding.flag == "weaker_with_more_steps" else ""
+        return f"{where} is above {100 * (finding.limit or 0):.2f} of {other.attack} at eps {other.eps:g}{steps}"
+    if finding.flag == "rises":
+        return f"{where} is above {100 * (finding.limit or 0):.2f} without attack"
+    if finding.flag == "below_chance":
+        return f"{where} is below {100 * (finding.limit or 0):.2f}, where one class for all images would end"
+    if finding.flag == "zero_gradients":
+        return f"{where}; {100 * (point.zeros or 0):.1f} % of its gradients were zero"
+    return f"{where}; {FLAGS.get(finding.flag, finding.flag)}"
+
+
+def _judge(point: Point, rivals: Iterable[Point]) -> Iterable[Finding]:
+    for flag in point.flags:
+        yield Finding(point, flag, point.accuracy)
+    same = [r for r in rivals if (r.attack, r.universal, r.settings) == (point.attack, point.universal, point.settings)]
+    yield from _rises(point, [r for r in same if r.steps == point.steps])
+    if point.iterated:
+        one_step = [r for r in rivals if r.attack == ONE_STEP and r.eps == point.eps and r is not point]
+        yield from _weaker("weaker_than_one_step", point, one_step)
+    fewer = [r for r in same if r.eps == point.eps and (r.steps or 0) < (point.steps or 0) and r.steps is not None]
+    yield from _weaker("weaker_with_more_steps", point, fewer)
+    if point.zeros is not None and point.zeros > ZERO_SHARE:
+        yield Finding(point, "zero_gradients", point.accuracy, limit=ZERO_SHARE)
+    least = floor(point)
+    if point.universal and least is not None and point.accuracy < least:
+        yield Finding(point, "below_chance", point.accuracy, limit=least)
+
+
+def _rises(point: Point, sweep: Sequence[Point]) -> Iterable[Finding]:
+    """An attack of a larger radius could always do what it does within a smaller one, so no rise is small enough."""
+    before = max((r.eps for r in sweep if r.eps < point.eps), default=None)
+    if before is None:
+        if point.clean is not None and point.accuracy > point.clean + 1e-9:
+            yield Finding(point, "rises", point.accuracy, limit=point.clean)
+        return
+    pairs = [(r, *pair) for r in sweep if r.eps == before if (pair := _paired(point, r)) is not None]
+    if pairs and all(here > there + 1e-9 for _, here, there in pairs):
+        other, here, there = pairs[0]
+        yield Finding(point, "rises", here, other, there)
+
+
+def _weaker(flag: str, point: Point, others: Sequence[Point]) -> Iterable[Finding]:
+    for other in others:
+        pair = _paired(point, other)
+        if pair is not None and pair[0] > pair[1] + TOLERANCE / 100 + 1e-9:
+            yield Finding(point, flag, pair[0], other, pair[1])
+            return
+
+
+def _paired(one: Point, other: Point) -> tuple[float, float] | None:
+    """Both accuracies on the images that both have seen."""
+    if one.right is not None and other.right is not None:
+        n = min(len(one.right), len(other.right))
+        return one.right[:n].double().mean().item(), other.right[:n].double().mean().item()
+    return (one.accuracy, other.accuracy) if one.n_examples == other.n_examples else None

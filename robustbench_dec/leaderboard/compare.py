@@ -1,0 +1,286 @@
+"""Compare: a new attack beside the stored ones, on the same images of the same networks, without training anything.
+
+Stored cells tell every image's outcome, so they are read, not attacked again; a known attack that has no cell at a
+radius of the grid gets one. Attacks that users brought earlier are not among the rivals: an older version of one's own
+attack would hide what the new one gains.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from robustbench_dec import bars as progress_bars
+from robustbench_dec import files, shelf
+from robustbench_dec.attack import TOLERANCE, Attack, accuracy
+from robustbench_dec.attacking.foreign import Saved, attack_named, label
+from robustbench_dec.errors import BadInput
+from robustbench_dec.leaderboard.intervals import holm, mcnemar, wilson
+from robustbench_dec.running import train as run
+from robustbench_dec.running.attack_journal import unpack
+from robustbench_dec.store.zoo import Entry
+
+KNOWN: Mapping[bool, tuple[str, ...]] = {False: ("fgsm", "pgd"), True: ("uap",)}
+"""What a network without stored cells is attacked with: per image, and universally."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one attack left right at one radius, and its price in passes per image."""
+
+    attack: str
+    right: Tensor  # (n,) bool
+    forwards: float
+    backwards: float
+    flags: tuple[str, ...]
+
+    @property
+    def accuracy(self) -> float:
+        return self.right.double().mean().item()
+
+
+@dataclass(frozen=True)
+class Row:
+    """The new attack at one radius of one network, beside the stored ones."""
+
+    model: str
+    clean: float
+    eps: float
+    mine: Measured
+    rivals: tuple[Measured, ...]
+    p_value: float | None = None  # exact McNemar against the best rival
+    p_holm: float | None = None  # corrected for all rows of the comparison
+
+    @property
+    def best(self) -> Measured | None:
+        """The rival that leaves the fewest images right."""
+        return min(self.rivals, key=lambda rival: rival.accuracy, default=None)
+
+    @property
+    def gained(self) -> int:
+        """Images that the new attack breaks and no rival does."""
+        return int((~self.mine.right & self._all_rivals()).sum())
+
+    @property
+    def missed(self) -> int:
+        """Images that some rival breaks and the new attack does not."""
+        return int((self.mine.right & ~self._all_rivals()).sum())
+
+    def _all_rivals(self) -> Tensor:
+        right = self.mine.right | True
+        for rival in self.rivals:
+            right = right & rival.right
+        return right
+
+
+@dataclass(frozen=True)
+class Newcomer:
+    """The attack that is compared: its class, its settings, and how it is called."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        return label(self.name)
+
+    @cached_property
+    def cls(self) -> type[Attack]:
+        """Found once: a user's file is read when the comparison starts."""
+        return attack_named(self.name)
+
+    def at(self, eps: float) -> Attack:
+        """With its settings checked."""
+        return shelf.make(self.cls, {"eps": eps, **self.settings})
+
+
+def compare(
+    newcomer: Newcomer,
+    models: Sequence[Entry],
+    results: Path,
+    *,
+    eps: Sequence[float] | None = None,
+    n_examples: int = 1000,
+    batch_size: int = run.BATCH_SIZE,
+    device: str = "cpu",
+    progress: bool = True,
+) -> list[Row]:
+    """One row per network and radius, with tests corrected over all of them."""
+    rows: list[Row] = []
+    for entry in progress_bars.bar(models, desc=f"compare {newcomer.label}", unit="model", show=progress):
+        bench = Bench(entry, results, n_examples, batch_size, device, progress)
+        rows += bench.rows(newcomer, eps)
+    tests = [row.p_value for row in rows if row.p_value is not None]
+    corrected = iter(holm(tests))
+    return [row if row.p_value is None else replace(row, p_holm=next(corrected)) for row in rows]
+
+
+class Bench:
+    """One network with its stored cells."""
+
+    def __init__(
+        self, entry: Entry, results: Path, n_examples: int, batch_size: int, device: str, progress: bool
+    ) -> None:
+        self.entry, self.batch_size, self.device, self.progress = entry, batch_size, device, progress
+        self.folder = _folder(entry, results)
+        self.problem = entry.problem()
+        self.model: nn.Module = entry.model(device)
+        self.n_examples = min(n_examples, len(self.problem.images.test_labels))
+
+    def rows(self, newcomer: Newcomer, eps: Sequence[float] | None) -> Iterator[Row]:
+        example = newcomer.at(0.0)
+        norm, universal = example.norm, example.universal
+        radii = list(eps) if eps else self._grid(example)
+        images = self.problem.images
+        clean = accuracy(self.model, images.test_images[: self.n_examples], images.test_labels[: self.n_examples])
+        for radius in radii:
+            attack = newcomer.at(radius)
+            mine = self._cell(newcomer.label, attack, "user")
+            self._complete(norm, universal, radius)
+            cells = [c for c in self._stored(norm) if c["eps"] == radius and not _same(c, newcomer.label, attack)]
+            # A universal attack has a harder task than attacks on single images: only its like are its rivals.
+            rivals = tuple(self._measured(c) for c in cells if c["universal"] or not universal)
+            row = Row(self.entry.name, clean, radius, self._measured(mine), rivals)
+            if row.best is not None:
+                broke = int((~row.mine.right & row.best.right).sum())
+                missed = int((row.mine.right & ~row.best.right).sum())
+                row = replace(row, p_value=mcnemar(broke, missed))
+            yield row
+
+    def _grid(self, attack: Attack) -> list[float]:
+        """The radii of the stored attacks of this kind; for a saved y that is not stretched, those that it fits in."""
+        radii = sorted({cell["eps"] for cell in self._stored(attack.norm) if cell["universal"] == attack.universal})
+        if isinstance(attack, Saved) and not attack.scale:
+            size = attack.saved.abs().max().item()
+            radii = [radius for radius in radii if radius >= size - TOLERANCE] or [size]
+        if not radii:
+            kind = "universal" if attack.universal else "per-image"
+            raise BadInput(
+                f"{self.entry.name} has no stored {kind} attacks in {attack.norm} to take radii from; give --eps"
+            )
+        return radii
+
+    def _stored(self, norm: str) -> list[dict[str, Any]]:
+        """The cells of known attacks, on at least as many images."""
+        cells = [files.read_sealed(p) for p in sorted(self.folder.glob("attacks/[!.]*.json"))]
+        return [cell for cell in cells if self._fits(cell) and cell["norm"] == norm and cell.get("submitted") != "user"]
+
+    def _fits(self, cell: Mapping[str, Any]) -> bool:
+        sha256 = self.entry.record["checkpoint_sha256"]
+        known = cell.get("part", "test") == "test" and cell["checkpoint_sha256"] == sha256
+        return known and cell["n_examples"] >= self.n_examples
+
+    def _complete(self, norm: str, universal: bool, eps: float) -> None:
+        """Cells at this radius of all known attacks that have some at others."""
+        known: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
+        there = set()
+        for cell in self._stored(norm):
+            if cell["universal"] != universal or cell.get("source_sha256"):
+                continue
+            settings = _at_radius(cell, eps)
+            key = (cell["attack"], files.digest(settings))
+            known[key] = (cell["attack"], settings)
+            if cell["eps"] == eps:
+                there.add(key)
+        if not known and norm == "Linf":
+            known = {(name, ""): (name, {"eps": eps}) for name in KNOWN[universal]}
+        for key, (name, settings) in known.items():
+            if key not in there and not name.endswith(".safetensors"):
+                self._cell(name, shelf.make(attack_named(name), settings), "reference")
+
+    def _cell(self, name: str, attack: Attack, submitted: str) -> dict[str, Any]:
+        """Stored, on as many images or more; or computed."""
+        for path in sorted(self.folder.glob("attacks/[!.]*.json")):
+            cell = files.read_sealed(path)
+            if self._fits(cell) and _same(cell, name, attack):
+                return cell
+        (cell,) = run.attack(
+            self.folder,
+            [(name, attack)],
+            problem=self.problem,
+            n_examples=self.n_examples,
+            device=self.device,
+            batch_size=self.batch_size,
+            model=self.model,
+            submitted=submitted,
+            progress=self.progress,
+        )
+        return cell
+
+    def _measured(self, cell: Mapping[str, Any]) -> Measured:
+        right = unpack(cell["bits"], cell["n_examples"])[: self.n_examples]
+        images = cell["n_examples"]
+        name = str(cell["attack"])
+        return Measured(
+            name, right, cell["forwards"] / images, cell["backwards"] / images, tuple(cell["flags"])
+        )  # fmt: skip
+
+
+def text(rows: Sequence[Row]) -> str:
+    """The comparison as a plain table."""
+    lines: list[str] = []
+    width = max(len(measured.attack) for row in rows for measured in (row.mine, *row.rivals))
+    for number, row in enumerate(rows):
+        if number == 0 or rows[number - 1].model != row.model:
+            lines += [
+                "",
+                f"{row.model}: first {len(row.mine.right):,} test images, {row.clean:.1%} right without attack",
+            ]
+            lines.append(
+                f"  {'eps':<7}{'attack':<{width}}  accuracy (95 % interval)   passes per image, forward + back"
+            )
+        for measured in (row.mine, *sorted(row.rivals, key=lambda rival: rival.accuracy)):
+            first = f"{row.eps:<7g}" if measured is row.mine else " " * 7
+            low, high = wilson(int(measured.right.sum()), len(measured.right))
+            number_text = f"{100 * measured.accuracy:5.1f} ({100 * low:.1f} to {100 * high:.1f})"
+            passes = f"{measured.forwards:.1f} + {measured.backwards:.1f}"
+            flagged = f"   flags: {', '.join(measured.flags)}" if measured.flags else ""
+            lines.append(f"  {first}{measured.attack:<{width}}  {number_text:<26} {passes}{flagged}")
+        lines.append(f"         {_verdict(row)}")
+    return "\n".join([*lines[1:], "", _summary(rows)])
+
+
+def _verdict(row: Row) -> str:
+    gain = f"breaks {row.gained} images that nothing else broke, misses {row.missed}"
+    if row.best is None:
+        return f"{gain}; no stored attack has this radius in its norm"
+    return f"{gain}; against {row.best.attack} p = {row.p_value:.2g}, corrected {row.p_holm:.2g} (McNemar, Holm)"
+
+
+def _summary(rows: Sequence[Row]) -> str:
+    judged = [row for row in rows if row.best is not None and row.p_holm is not None and row.p_holm < 0.05]
+    better = sum(row.mine.accuracy < row.best.accuracy for row in judged if row.best is not None)
+    return (
+        f"{rows[0].mine.attack}: breaks {sum(row.gained for row in rows)} images that nothing else broke and misses "
+        f"{sum(row.missed for row in rows)}, in {len(rows)} cells; significantly stronger than the best stored attack "
+        f"in {better}, weaker in {len(judged) - better} (Holm-corrected p < 0.05)"
+    )
+
+
+def _folder(entry: Entry, results: Path) -> Path:
+    """Where the network's cells are: its run's folder, made from the card where only the network was shipped."""
+    beside = entry.checkpoint.parent
+    folder = beside if (beside / "run.json").is_file() else results / "runs" / entry.record["id"]
+    path = folder / "run.json"
+    if not path.is_file():
+        files.write_sealed(path, entry.record)
+    elif files.read_sealed(path)["checkpoint_sha256"] != entry.record["checkpoint_sha256"]:
+        raise BadInput(f"{path} is about another checkpoint than {entry.name}; make the entry of the zoo again")
+    return folder
+
+
+def _same(cell: Mapping[str, Any], name: str, attack: Attack) -> bool:
+    """Whether a cell is about this very attack."""
+    same_source = cell.get("source_sha256") == attack.source_sha256
+    return bool(cell["attack"] == name and same_source and cell["settings"] == attack.settings())
+
+
+def _at_radius(cell: Mapping[str, Any], eps: float) -> dict[str, Any]:
+    """A cell's settings at another radius: a step size keeps its share of it."""
+    settings: dict[str, Any] = dict(cell["settings"]) | {"eps": eps}
+    if isinstance(settings.get("alpha"), float) and cell["eps"] and eps != cell["eps"]:
+        settings["alpha"] = round(settings["alpha"] / cell["eps"], 9) * eps
+    return settings

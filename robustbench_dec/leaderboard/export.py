@@ -1,0 +1,147 @@
+"""Export: a chosen part of the leaderboard as CSV, LaTeX, RobustBench-style JSON or BibTeX."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from robustbench_dec import files
+from robustbench_dec.errors import BadInput
+from robustbench_dec.leaderboard import references, view
+from robustbench_dec.rendering.attacks_table import escape_latex
+
+LATEX_HEAD = r"""% Needs booktabs.
+\begin{tabular}{@{}lllrrrr@{}}
+\toprule
+Data set & Model & Attack & $\delta$ & Clean (\%) & Robust (\%) & Seeds \\
+\midrule
+"""
+LATEX_FOOT = r"""\bottomrule
+\end{tabular}
+"""
+
+
+def text(frame: pd.DataFrame, form: str) -> str:
+    """The rows of a view (see `view.read` and `view.select`) in one of the formats csv, latex, json, bibtex."""
+    writers = {"csv": csv, "latex": latex, "json": json_text, "bibtex": bibtex}
+    if form not in writers:
+        raise BadInput(f"no format '{form}'; there are: {', '.join(writers)}")
+    return writers[form](frame)
+
+
+def csv(frame: pd.DataFrame) -> str:
+    """The rows as they stand in results/leaderboard.csv."""
+    return str(frame.drop(columns=view.ADDED).to_csv(index=False, lineterminator="\n"))
+
+
+def latex(frame: pd.DataFrame) -> str:
+    """A booktabs table, one line per model, attack and radius: mean over seeds with the sample standard deviation."""
+    return LATEX_HEAD + "".join(latex_line(entry) for entry in view.averaged(frame)) + LATEX_FOOT
+
+
+def latex_line(entry: dict[str, Any]) -> str:
+    """One entry of `view.averaged` as a line of that table."""
+    names = (view.dataset_title(entry["dataset"]), entry["model"], entry["attack_label"])
+    accuracies = (_percent(entry["clean"], entry["clean_std"]), _percent(entry["robust"], entry["robust_std"]))
+    cells = [*map(escape_latex, names), f"{entry['eps']:g}", *accuracies, str(entry["seeds"])]
+    return " & ".join(cells) + " \\\\\n"
+
+
+def json_text(frame: pd.DataFrame) -> str:
+    """All documents of `robustbench` as one JSON object."""
+    return json.dumps(robustbench(frame), indent=1, allow_nan=False) + "\n"
+
+
+def robustbench(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """One document per trained model, named <dataset>/<norm>/<run id>, with the keys of RobustBench's model_info files.
+
+    As there, accuracies are percent in text with two decimals. A document has one `eps`: the largest radius of the
+    view (choose another by selecting it). `external` is the best known robust accuracy there: the lowest one over all
+    cells of the view, since a perturbation within a smaller ball is within this one too. Nobody reported a robust
+    accuracy for these very checkpoints, so `reported` is null. Beyond RobustBench's keys, `cells` has every attack.
+    """
+    documents = {}
+    for (dataset, norm, run_id), rows in frame.groupby(["dataset", "norm", "run_id"], sort=False):
+        row = rows.iloc[0]
+        papers = references.of("trainer", row["method"])
+        paper = papers[0] if papers else None
+        flagged = sorted({flag for flags in rows["reliability_flags"] for flag in flags.split(";") if flag})
+        worst = rows.loc[rows["robust_acc"].idxmin()]
+        documents[f"{dataset}/{norm}/{run_id}"] = {
+            "link": paper.link if paper else "",
+            "name": paper.title if paper else row["model"],
+            "authors": paper.authors if paper else "",
+            "additional_data": False,
+            "number_forward_passes": 1,
+            "dataset": dataset,
+            "venue": paper.venue if paper else "N/A",
+            "architecture": row["architecture"],
+            "eps": f"{rows['eps'].max():g}",
+            "clean_acc": _two(row["clean_acc"]),
+            "reported": None,
+            "external": _two(worst["robust_acc"]),
+            "unreliable": bool(flagged),
+            "footnote": _footnote(row, worst, flagged),
+            "method": row["method"],
+            "seed": int(row["seed"]),
+            "checkpoint_sha256": row["checkpoint_sha256"],
+            "cells": [_cell(cell) for _, cell in rows.iterrows()],
+        }
+    return documents
+
+
+def bibtex(frame: pd.DataFrame) -> str:
+    """This package, then the papers of the methods and attacks in the view, each once."""
+    return "\n\n".join([references.SOFTWARE, *_papers(frame["method"], frame["attack"])]) + "\n"
+
+
+def write_documents(documents: dict[str, dict[str, Any]], folder: Path) -> list[Path]:
+    """Each document in a file of its own below `folder`, as RobustBench keeps them."""
+    paths = []
+    for name, document in documents.items():
+        path = folder / f"{name}.json"
+        if not path.resolve().is_relative_to(folder.resolve()):  # names may come from users
+            raise BadInput(f"the model '{name}' would be written outside of {folder}; rename its run")
+        files.write_json(path, document)
+        paths.append(path)
+    return paths
+
+
+def _papers(methods: Iterable[str], attacks: Iterable[str]) -> Sequence[str]:
+    texts: dict[str, str] = {}
+    for kind, names in (("trainer", methods), ("attack", attacks)):
+        for name in dict.fromkeys(names):
+            found = references.of(kind, name)
+            texts |= {entry.key: entry.text for entry in found}
+            if not found:
+                texts[f"{kind} {name}"] = f"% No reference is known for the {kind} {' '.join(name.split())}."
+    return list(texts.values())
+
+
+def _cell(row: "pd.Series[Any]") -> dict[str, Any]:
+    return {
+        "attack": row["attack"],
+        "settings": json.loads(row["attack_params_json"] or "{}"),
+        "robust_acc": _two(row["robust_acc"]),
+        "n_examples": int(row["n_examples"]),
+        "flags": [flag for flag in row["reliability_flags"].split(";") if flag],
+        "submitter": row["submitter"],
+    }
+
+
+def _footnote(row: "pd.Series[Any]", worst: "pd.Series[Any]", flagged: Sequence[str]) -> str:
+    footnote = (
+        f"{row['model']}, seed {row['seed']}, {row['n_clients']} nodes ({row['topology']}). The best known robust "
+        f"accuracy is by {worst['attack_label']} at eps {worst['eps']:g} on {worst['n_examples']:,} test images."
+    )
+    return f"{footnote} Flags of some cells: {', '.join(flagged)}." if flagged else footnote
+
+
+def _percent(mean: float, std: float | None) -> str:
+    return f"{100 * mean:.1f}" + (rf" {{\scriptsize$\pm$\,{100 * std:.1f}}}" if std is not None else "")
+
+
+def _two(fraction: float) -> str:
+    return f"{100 * fraction:.2f}"

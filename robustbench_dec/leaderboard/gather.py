@@ -1,0 +1,167 @@
+"""Leaderboard: every attack cell of every run as one tidy row, results/leaderboard.csv.
+
+Accuracies are fractions; percent is for rendering. A value that a cell has not (the step size of an attack without
+steps, the local steps of a trainer without them, bytes on the wire of a simulated network) is empty, never zero.
+`submitted` is "user" for an attack that somebody brought to `compare`, "reference" for a known attack that was run
+beside it, and empty for the cells of tables.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pandas as pd
+
+from robustbench_dec import files
+from robustbench_dec.errors import BadInput
+from robustbench_dec.leaderboard import audit
+from robustbench_dec.leaderboard.intervals import wilson
+
+# Column -> pandas type. Capital Int64/Float64 may be empty, which keeps "40" from becoming "40.0" beside an empty cell.
+COLUMNS: Mapping[str, str] = MappingProxyType(
+    {
+        "schema_version": "int64",
+        "table": "str",
+        "submitted": "str",
+        "run_id": "str",
+        "cell": "str",
+        "dataset": "str",
+        "n_classes": "int64",
+        "architecture": "str",
+        "method": "str",
+        "topology": "str",
+        "n_clients": "int64",
+        "local_steps": "Int64",
+        "train_delta": "Float64",
+        "seed": "int64",
+        "checkpoint_sha256": "str",
+        "attack": "str",
+        "attack_params_json": "str",
+        "norm": "str",
+        "eps": "float64",
+        "alpha": "Float64",
+        "steps": "Int64",
+        "universal": "bool",
+        "n_examples": "int64",
+        "clean_acc": "float64",
+        "robust_acc": "float64",
+        "ci_low": "float64",
+        "ci_high": "float64",
+        "n_correct": "int64",
+        "reliability_flags": "str",
+        "attack_forwards": "int64",
+        "attack_backwards": "int64",
+        "zero_gradients": "Float64",
+        "sfo_x": "int64",
+        "sfo_y": "int64",
+        "comm_rounds": "int64",
+        "messages": "int64",
+        "bytes_payload": "int64",
+        "bytes_wire": "Int64",
+        "wall_s": "float64",
+        "torch_version": "str",
+        "package_version": "str",
+        "git_commit": "str",
+        "created_utc": "str",
+    }
+)
+# The last three only break ties, so that the order of files on disk never shows.
+ORDER = ["table", "dataset", "method", "attack", "eps", "seed", "run_id", "attack_params_json", "n_examples"]
+NO_TABLES: Mapping[str, Collection[str]] = MappingProxyType({})
+
+
+def gather(results: Path, tables: Mapping[str, Collection[str]] = NO_TABLES) -> pd.DataFrame:
+    """One row for each test cell, results/runs/<id>/attacks/*.json, with what its run.json knows, in fixed order.
+
+    `tables` maps the stem of a specification to the run ids it asks for. A run that several tables share has their
+    stems joined by ";", a run in none has "". The flags are the cell's own and those of the audit over all cells.
+    """
+    rows, points = [], []
+    for path, run, cell in cells(results):
+        stems = sorted(stem for stem, run_ids in tables.items() if path.parent.parent.name in run_ids)
+        try:
+            rows.append(_row(run, cell) | {"table": ";".join(stems), "cell": path.stem})
+            points.append(audit.of_cell(run, cell))
+        except KeyError as error:
+            raise BadInput(f"{path} or its run.json lacks {error}; delete it to have it made again") from error
+    for row, flags in zip(rows, audit.flags(points), strict=True):
+        row["reliability_flags"] = ";".join(flags)
+    frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict(COLUMNS))
+    return frame.sort_values(ORDER, kind="stable", ignore_index=True)
+
+
+def cells(results: Path) -> Iterator[tuple[Path, dict[str, Any], dict[str, Any]]]:
+    """Every test cell of a present checkpoint: its file, its run.json and its content."""
+    for path in sorted((results / "runs").glob("*/attacks/*.json")):
+        if path.name.startswith("."):  # a write that is under way (see files.produce), or unfinished batches
+            continue
+        home = path.parent.parent
+        if not (home / "run.json").is_file():
+            raise BadInput(f"{path} belongs to a run, but {home / 'run.json'} is missing; restore it or delete {home}")
+        run, cell = files.read_sealed(home / "run.json"), files.read_sealed(path)
+        # Validation accuracies choose settings and rank nobody; a cell of an earlier checkpoint awaits a new one.
+        if cell.get("part", "test") == "test" and cell.get("checkpoint_sha256") == run.get("checkpoint_sha256"):
+            yield path, run, cell
+
+
+def write(frame: pd.DataFrame, path: Path) -> None:
+    """Replace the CSV at `path` in one step; floats keep all their digits."""
+    files.write_text(path, frame.to_csv(index=False, lineterminator="\n"))
+
+
+def read(path: Path) -> pd.DataFrame:
+    """What `write` has written, with the same types and the same bits."""
+    texts = [name for name, kind in COLUMNS.items() if kind == "str"]
+    frame = pd.read_csv(path, dtype=dict(COLUMNS), na_values=[""], keep_default_na=False, float_precision="round_trip")
+    return frame.fillna(dict.fromkeys(texts, ""))
+
+
+def _row(run: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
+    problem, network, trainer = (run["settings"][part] for part in ("problem", "network", "trainer"))
+    ledger, attack = run["ledger"], cell["settings"]
+    ci_low, ci_high = wilson(cell["n_correct"], cell["n_examples"])
+    return {
+        "schema_version": cell["schema"],
+        "submitted": cell.get("submitted", ""),
+        "run_id": cell["run_id"],
+        "dataset": cell["dataset"],
+        "n_classes": len(run["classes"]),
+        "architecture": run["architecture"],
+        "method": cell["method"],
+        "topology": network["graph"],
+        "n_clients": ledger["nodes"],
+        "local_steps": trainer.get("K"),
+        # A trainer that never asks for a y-gradient (K-GT) trains at y = 0, whatever radius the problem allows.
+        "train_delta": problem.get("eps") if ledger["sfo_y"] else 0.0,
+        "seed": cell["seed"],
+        "checkpoint_sha256": cell["checkpoint_sha256"],
+        "attack": cell["attack"],
+        "attack_params_json": json.dumps(attack, sort_keys=True, separators=(",", ":")),
+        "norm": cell["norm"],
+        "eps": cell["eps"],
+        "alpha": attack.get("alpha"),
+        "steps": attack.get("steps"),
+        "universal": cell["universal"],
+        "n_examples": cell["n_examples"],
+        "clean_acc": cell["clean_acc"],
+        "robust_acc": cell["robust_acc"],
+        "ci_low": ci_low,
+        "ci_high": ci_high,
+        "n_correct": cell["n_correct"],
+        "attack_forwards": cell["forwards"],
+        "attack_backwards": cell["backwards"],
+        "zero_gradients": cell.get("zero_gradients"),
+        "sfo_x": ledger["sfo_x"],
+        "sfo_y": ledger["sfo_y"],
+        "comm_rounds": ledger["rounds"],
+        "messages": ledger["messages"],
+        "bytes_payload": ledger["bytes_per_edge"] * ledger["directed_edges"],
+        "bytes_wire": run.get("wire_bytes"),  # a simulated network has no wire
+        "wall_s": cell["wall_s"],
+        "torch_version": cell["versions"]["torch"],
+        "package_version": cell["versions"]["robustbench_dec"],
+        "git_commit": cell["git_commit"] or "",
+        "created_utc": cell["created_utc"],
+    }

@@ -1,0 +1,240 @@
+"""View: the leaderboard as its readers see it. Chosen rows, each with a label for its model and for its attack, and
+their means over seeds.
+
+Seeds are averaged where everything else is equal: the training settings, the attack's settings, the number of test
+images. Two trainings of one method (another radius, other rounds) are two models, and their labels say what differs.
+"""
+
+import functools
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pandas as pd
+
+from robustbench_dec import files, shelf
+from robustbench_dec.errors import BadInput
+from robustbench_dec.leaderboard import gather as leaderboard
+from robustbench_dec.rendering.attacks_table import ATTACKS, METHODS, Entry
+from robustbench_dec.rendering.curves import DATASETS
+from robustbench_dec.trainer import Trainer
+
+WORDS = {"problem.eps": "training δ", "network.loss": "link loss", "n_examples": "images", "rel_alpha": "alpha/eps"}
+"""How a label calls a setting, where its own name would mislead."""
+ADDED = ["submitter", "setup", "model", "strength", "attack_label"]
+"""Columns that `read` adds to the leaderboard's own."""
+
+NEEDED = ("run_id", "cell", "dataset", "method", "attack", "attack_params_json", "eps", "seed", "robust_acc")
+"""Without these columns a file is no leaderboard at all."""
+
+TOLD = 3
+"""At most so many settings stand in a label."""
+
+Settings = dict[str, Any]
+
+
+def read(results: Path) -> pd.DataFrame:
+    """All rows of results/leaderboard.csv with the columns in `ADDED`.
+
+    `submitter` says who brought a row's attack: the column submitted_by where there is one, "a user" where the column
+    submitted is "user", and "" for our own rows.
+    """
+    path = results / "leaderboard.csv"
+    if not path.is_file():
+        raise BadInput(f"no leaderboard at {path}; `robustbench-dec table tables/table2.toml` or `render` writes one")
+    try:
+        frame = leaderboard.read(path)
+    except (ValueError, KeyError) as error:
+        raise BadInput(f"{path} is not a leaderboard ({error}); `robustbench-dec render` writes it again") from error
+    missing = [name for name in NEEDED if name not in frame]
+    if missing:
+        raise BadInput(f"{path} lacks the columns {', '.join(missing)}; `robustbench-dec render` writes it again")
+    if frame.empty:
+        raise BadInput(f"the leaderboard {path} has no row yet; attack a trained model first, then render a table")
+    return _labelled(frame.assign(submitter=_submitters(frame)), runs(results, frame["run_id"]))
+
+
+def runs(results: Path, run_ids: Iterable[str]) -> dict[str, Settings]:
+    """run.json of every run that is there; a model that was attacked elsewhere has none."""
+    paths = {run_id: results / "runs" / run_id / "run.json" for run_id in dict.fromkeys(run_ids)}
+    return {run_id: files.read_sealed(path) for run_id, path in paths.items() if path.is_file()}
+
+
+def select(
+    frame: pd.DataFrame,
+    dataset: Collection[str] = (),
+    method: Collection[str] = (),
+    attack: Collection[str] = (),
+    eps: Collection[str] = (),
+) -> pd.DataFrame:
+    """The rows with one of the values asked for in each column; no value asked for means all."""
+    for column, wanted in {"dataset": dataset, "method": method, "attack": attack}.items():
+        for name in wanted:
+            if name not in set(frame[column]):
+                known = ", ".join(sorted(set(frame[column])))
+                raise BadInput(f"no row of the leaderboard has the {column} '{name}'; there are: {known}")
+        if wanted:
+            frame = frame[frame[column].isin(wanted)]
+    radii = {round(shelf.number(text), 9): text for text in eps}
+    there = frame["eps"].round(9)
+    for radius, text in radii.items():
+        if radius not in set(there):
+            known = ", ".join(f"{value:g}" for value in sorted(set(there)))
+            raise BadInput(f"no row that is left has the eps '{text}'; there are: {known}")
+    chosen = frame[there.isin(list(radii))] if radii else frame
+    if chosen.empty:
+        raise BadInput("no row of the leaderboard has all these values together; leave one of them out")
+    return chosen
+
+
+def averaged(frame: pd.DataFrame) -> list[Settings]:
+    """One entry per data set, model, attack and radius, the best first among equals: what the seeds share, their mean
+    accuracies (fractions) with the sample standard deviation, and the labels of their rows in `frame`."""
+    groups: dict[tuple[Any, ...], list[tuple[Any, Settings]]] = defaultdict(list)
+    for index, row in zip(frame.index, frame.to_dict("records"), strict=True):
+        key = tuple(row[name] for name in ("dataset", "setup", "attack", "strength", "eps", "submitter"))
+        groups[key].append((index, row))
+    entries = []
+    for key, members in groups.items():
+        rows = [row for _, row in members]
+        first = rows[0]
+        robust, clean = (Entry.of(row[name] for row in rows) for name in ("robust_acc", "clean_acc"))
+        entries.append(
+            {
+                "id": files.digest([str(value) for value in key])[:10],
+                "rows": [index for index, _ in members],
+                **{name: first[name] for name in ("dataset", "method", "model", "setup", "attack", "attack_label")},
+                "eps": float(first["eps"]),
+                "submitter": first["submitter"],
+                "seeds": len({row["seed"] for row in rows}),
+                "robust": robust.mean,
+                "robust_std": robust.std if robust.seeds > 1 else None,
+                "clean": clean.mean,
+                "clean_std": clean.std if clean.seeds > 1 else None,
+                "sfo": round(mean(max(row["sfo_x"], row["sfo_y"]) for row in rows)),
+                "rounds": round(mean(row["comm_rounds"] for row in rows)),
+                "megabytes": mean(row["bytes_payload"] for row in rows) / 1e6,
+                "flags": sorted({flag for row in rows for flag in row["reliability_flags"].split(";") if flag}),
+            }
+        )
+    ranks = [_ranks(known, {entry[column] for entry in entries}) for column, known in _KNOWN.items()]
+    order = lambda e: (ranks[0][e["dataset"]], ranks[1][e["attack"]], e["attack_label"], e["eps"], -e["robust"])  # noqa: E731
+    return sorted(entries, key=order)
+
+
+@functools.cache
+def method_title(name: str) -> str:
+    """A trainer's printed name; a name that is on no shelf is its own title."""
+    if name not in shelf.names("trainer"):
+        return name
+    return str(getattr(shelf.find("trainer", name, Trainer), "title", name))  # type: ignore[type-abstract]
+
+
+def attack_title(name: str) -> str:
+    return ATTACKS.get(name, name)
+
+
+def dataset_title(name: str) -> str:
+    return DATASETS.get(name, name)
+
+
+_KNOWN: Mapping[str, Collection[str]] = {"dataset": DATASETS, "attack": ATTACKS}
+
+
+def method_ranks(names: Iterable[str]) -> dict[str, int]:
+    """Methods in the order of the printed tables, which is that of their colours, then the others by alphabet."""
+    return _ranks(METHODS, set(names))
+
+
+def _ranks(known: Collection[str], names: Collection[str]) -> dict[str, int]:
+    first = [name for name in known if name in names]
+    return {name: rank for rank, name in enumerate(first + sorted(set(names) - set(first)))}
+
+
+def _submitters(frame: pd.DataFrame) -> list[str]:
+    if "submitted_by" in frame:
+        return list(frame["submitted_by"].fillna("").astype(str))
+    return ["a user" if mark == "user" else "" for mark in frame.get("submitted", [""] * len(frame))]
+
+
+def _labelled(frame: pd.DataFrame, records: Mapping[str, Settings]) -> pd.DataFrame:
+    rows = frame.to_dict("records")
+    setups = [_setup(row, records.get(row["run_id"])) for row in rows]
+    strengths = [_strength(row) for row in rows]
+    titles = [method_title(name) for name in frame["method"]]
+    attacks = [attack_title(name) for name in frame["attack"]]
+    return frame.assign(
+        setup=[files.digest(setup)[:10] for setup in setups],
+        strength=[files.digest(strength)[:10] for strength in strengths],
+        model=_told_apart(titles, list(zip(frame["dataset"], frame["method"], strict=True)), setups),
+        attack_label=_told_apart(attacks, list(zip(frame["dataset"], frame["attack"], strict=True)), strengths),
+    )
+
+
+def _setup(row: Settings, run: Settings | None) -> Settings:
+    """All that decides a trained model but its seed."""
+    if run is None:
+        columns = ("dataset", "method", "architecture", "topology", "n_clients", "comm_rounds")
+        return {name: json_value(row[name]) for name in columns} | {"problem.eps": json_value(row["train_delta"])}
+    settings = {part: run["settings"].get(part) for part in ("problem", "network", "trainer", "rounds")}
+    return {name: value for name, value in _flat(settings).items() if name != "network.seed"}
+
+
+def _strength(row: Settings) -> Settings:
+    """All that decides an attack but its radius; a step size counts relative to it."""
+    settings = json.loads(row["attack_params_json"] or "{}")
+    eps, alpha = settings.pop("eps", None), settings.pop("alpha", None)
+    if eps and isinstance(alpha, int | float):
+        settings["rel_alpha"] = round(alpha / eps, 6)
+    return settings | {"n_examples": int(row["n_examples"])}
+
+
+def _told_apart(titles: list[str], families: list[tuple[str, str]], settings: list[Settings]) -> list[str]:
+    """Titles, with the settings that differ within a family in brackets behind them."""
+    variants: dict[tuple[str, str], dict[str, Settings]] = defaultdict(dict)
+    for family, one in zip(families, settings, strict=True):
+        variants[family][files.digest(one)] = one
+    told = {
+        (family, digest): _differences(one, [rival for other, rival in known.items() if other != digest])
+        for family, known in variants.items()
+        for digest, one in known.items()
+    }
+    labels = []
+    for title, family, one in zip(titles, families, settings, strict=True):
+        words = told[family, files.digest(one)]
+        labels.append(f"{title} ({', '.join(words[:TOLD])}{', …' * (len(words) > TOLD)})" if words else title)
+    return labels
+
+
+def _differences(one: Settings, rivals: list[Settings]) -> list[str]:
+    """The settings that tell one from its rivals: always the one that most of those that are left have otherwise."""
+    words: list[str] = []
+    names = sorted({name for other in [one, *rivals] for name in other}, key=lambda name: (name != "problem.eps", name))
+    while rivals:
+        same = {name: [other for other in rivals if other.get(name) == one.get(name)] for name in names}
+        best = min(names, key=lambda name: len(same[name]))
+        if len(same[best]) == len(rivals):  # nothing tells the others from it but an empty setting
+            break
+        rivals = same[best]
+        word = WORDS.get(best, best.rpartition(".")[2])
+        words.append(f"{word} {_short(one[best])}" if best in one else f"no {word}")
+    return words
+
+
+def _flat(settings: Settings, prefix: str = "") -> Settings:
+    flat: Settings = {}
+    for name, value in settings.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flat
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def json_value(value: Any) -> Any:
+    """A cell of the leaderboard as JSON knows it, None where it is empty."""
+    return None if pd.isna(value) else value.item() if hasattr(value, "item") else value

@@ -1,0 +1,1 @@
+"""What is printed: tables and pictures from the leaderboard and the store."""

@@ -1,0 +1,136 @@
+"""Figures: an objective that is known exactly, and accuracy, against oracle calls and communication, method by method.
+
+From the curves of a specification's runs: <stem>.csv, one tidy row per measured point, and Figure 1 (Phi of the mean
+x-bar) and Figure 2 (accuracy) as PNG and PDF, a column of panels per data set.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib import style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter
+
+from robustbench_dec import data, files
+from robustbench_dec.errors import BadInput
+from robustbench_dec.rendering import curves as plots
+from robustbench_dec.rendering.attacks_table import METHODS
+from robustbench_dec.running import train as run
+from robustbench_dec.specs import table as spec
+
+AXES = {"sfo": "SFO calls per node (paired)", "exchanges": "Exchanges with neighbours"}
+GRID = 200
+"""Points at which the curves of seeds, whose costs differ a little, are compared."""
+
+
+def available(specification: spec.Spec) -> tuple[spec.Spec, list[str]]:
+    """The specification without the blocks whose data cannot be had, and a sentence for each of those."""
+    blocks, reasons = [], []
+    for block in specification.blocks:
+        try:
+            if "dataset" in block.problem:
+                data.fetch(str(block.problem["dataset"]))
+            blocks.append(block)
+        except BadInput as error:
+            reasons.append(f"{block.title} is left out: {error}")
+    if not blocks:
+        raise BadInput(" ".join(reasons))
+    return specification.model_copy(update={"blocks": blocks}), reasons
+
+
+def report(specification: spec.Spec, stem: str, results: Path, tables: Path) -> list[Path]:
+    """The CSV and both figures, from the finished runs on disk."""
+    frame = gather(specification, results)
+    path = tables / f"{stem}.csv"
+    files.write_text(path, frame.to_csv(index=False, lineterminator="\n", float_format="%.7g"))
+    ends = {block.title: {"sfo": block.sfo, "exchanges": block.exchanges} for block in specification.blocks}
+    written = draw(frame.assign(shown=frame["phi"]), ends, tables / f"{stem}-1", dict.fromkeys(ends, "Φ(x̄)"))
+    accuracy = {title: "Test accuracy (%)" for title in ends}
+    shown = frame["test_acc"] if "test_acc" in frame else pd.Series(np.nan, frame.index)
+    if "train_acc" in frame:
+        untested = [title for title in ends if shown[frame["dataset"] == title].isna().all()]
+        accuracy |= dict.fromkeys(untested, "Training accuracy (%)")  # there is no test part
+        shown = shown.where(~frame["dataset"].isin(untested), frame["train_acc"])
+    if shown.notna().any():
+        written += draw(frame.assign(shown=100 * shown), ends, tables / f"{stem}-2", accuracy)
+    return [path, *written]
+
+
+def gather(specification: spec.Spec, results: Path) -> pd.DataFrame:
+    """The curves of all finished runs: costs in both conventions of each kind, Phi, ||grad Phi||, accuracies.
+
+    `sfo` are paired calls per node, `sfo_split_total` x- and y-gradients counted apart and summed over the nodes;
+    `round` are steps of the trainer, `exchanges` synchronous swaps with the neighbours.
+    """
+    parts = []
+    for block, one in specification.runs():
+        folder = results / "runs" / one.id
+        if not (folder / "run.json").is_file():
+            continue
+        curve = run.curve(folder, files.read_sealed(folder / "run.json"))
+        split = one.network.nodes * (curve["sfo_x"] + curve["sfo_y"])
+        curve.insert(2, "sfo_split_total", split)
+        names = {"dataset": block.title, "method": one.trainer, "seed": one.seed, "run_id": one.id}
+        parts.append(pd.DataFrame(names, index=curve.index).join(curve))
+    if not parts:
+        raise BadInput(f"no finished run of these figures is in {results}; make the figures first")
+    return pd.concat(parts, ignore_index=True)
+
+
+def draw(
+    frame: pd.DataFrame, ends: Mapping[str, Mapping[str, int | None]], stem: Path, labels: Mapping[str, str]
+) -> list[Path]:
+    """`shown` against each cost, a column of panels per data set; a line is the mean over seeds, a band their range."""
+    datasets = [title for title in ends if title in set(frame["dataset"])]
+    methods = list(dict.fromkeys(frame["method"]))
+    colours = dict(zip(methods, sns.color_palette("colorblind", len(methods)), strict=True))
+    dashes = dict(zip(methods, [None, *plots.DASHES[1:], (0, (3, 1, 1, 1, 1, 1))] * len(methods), strict=False))
+    with style.context(plots.STYLE, after_reset=True):
+        figure = Figure(figsize=(0.4 + 2.3 * max(2, len(datasets)), 4.9), layout="constrained")
+        grid = figure.subplots(len(AXES), len(datasets), squeeze=False)
+        for column, title in enumerate(datasets):
+            here = frame[frame["dataset"] == title]
+            for row, (axis, label) in enumerate(AXES.items()):
+                panel = grid[row][column]
+                end = ends[title][axis] or here[axis].max()
+                for method in methods:
+                    curves = [one for _, one in here[here["method"] == method].groupby("seed")]
+                    if curves:
+                        _line(panel, curves, axis, end, colours[method], dashes[method])
+                panel.set_xlabel(label)
+                panel.set_ylabel(labels[title])
+                start = here.loc[here["round"] == 0, "shown"].max()
+                if labels[title].startswith("Φ") and panel.get_ylim()[1] > 1.3 * start:
+                    panel.set_ylim(top=1.3 * start)  # a first step that is far too long would press all lines together
+                panel.margins(x=0.01)
+                panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+            grid[0][column].set_title(title, loc="left", fontweight="bold")
+        handles = [
+            Line2D([], [], color=colours[m], linestyle=dashes[m] or "-", linewidth=1.8, label=METHODS.get(m, m))
+            for m in methods
+        ]
+        columns = len(methods) if len(datasets) > 3 else 3
+        figure.legend(handles=handles, loc="outside upper left", ncols=columns, frameon=False, handlelength=2.6)
+        seeds = frame["seed"].nunique()
+        band = f"Lines: mean over {seeds} seeds. Bands: minimum to maximum." if seeds > 1 else "One seed."
+        figure.supxlabel(band, fontsize=7, color="0.35", x=0.01, ha="left")
+        return [plots.save(figure, stem.with_name(f"{stem.name}.{kind}"), kind) for kind in ("png", "pdf")]
+
+
+def _line(
+    panel: Axes,
+    curves: Sequence[pd.DataFrame],
+    axis: str,
+    end: float,
+    colour: plots.Colour,
+    dashes: plots.Dash,
+) -> None:
+    costs = np.linspace(max(one[axis].min() for one in curves), end, GRID)
+    values = np.stack([np.interp(costs, one[axis], one["shown"]) for one in curves])  # (seeds, GRID)
+    panel.plot(costs, values.mean(0), color=colour, linestyle=dashes or "-")
+    panel.fill_between(costs, values.min(0), values.max(0), color=colour, alpha=0.18, linewidth=0)

@@ -1,0 +1,1 @@
+"""What is done: runs are trained and attacked, alone or side by side."""

@@ -1,0 +1,612 @@
+"""Train one run and attack it, writing one folder:
+
+results/runs/<id>/checkpoint.safetensors   X (n, d), Y (n, q) if there is one, and the network's card
+                  perturbation.safetensors the mean trained y as an image
+                  curve.csv                accuracy and costs over the rounds
+                  run.json                 settings, ledger, accuracies; written last: a run that has it is done
+                  attacks/*.json           one cell per attack and radius
+                  resume.safetensors       where an unfinished run stands, and resume-former.safetensors, where it
+                                           stood before; both gone when it is done
+
+JSON files are sealed (see files.py) and tell the sha256 of the files beside them, so that a damaged one is found out.
+Who trains a run or computes a cell claims it (see locks.py): several processes may work in one folder.
+"""
+
+import contextlib
+import csv
+import hashlib
+import io
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from robustbench_dec import bars as progress_bars
+from robustbench_dec import files
+from robustbench_dec.attack import Attack, accuracy, evaluate
+from robustbench_dec.errors import BadInput, Diverged
+from robustbench_dec.models import Architecture
+from robustbench_dec.network import Network
+from robustbench_dec.networks.ranks import WAIT, Lost, Ranks
+from robustbench_dec.oracle import Oracle
+from robustbench_dec.problem import Batch, Classifier, Problem
+from robustbench_dec.running.attack_journal import Kept, pack
+from robustbench_dec.specs.table import SCHEMA, RunSpec
+from robustbench_dec.store import locks, provenance
+from robustbench_dec.trainer import Trainer
+
+EXPLOSION = 50.0
+"""A training loss this many times the smallest one will not come back."""
+
+BATCH_SIZE = 500
+"""Images that are attacked at once; every batch has a random state of its own, so this decides numbers a little."""
+
+
+def train(
+    run: RunSpec,
+    results: Path,
+    *,
+    device: str = "cpu",
+    save_seconds: float = 20.0,
+    save_rounds: int | None = None,
+    progress: bool = True,
+    checkpoint: bool = False,
+    wait: bool = True,
+    ranks: Ranks | None = None,
+) -> Path:
+    """Train a run, or finish it, or find it finished; its folder.
+
+    A finished run whose checkpoint is absent (a fresh clone) is left alone, unless the `checkpoint` is asked for. One
+    that another process trains is waited for, or is Busy. The journal is written every `save_seconds`, and every
+    `save_rounds` where they are given. With `ranks`, these processes share the nodes; the first alone claims the run,
+    measures and writes.
+    """
+    folder = results / "runs" / run.id
+    how = _Habits(device, save_seconds, save_rounds or math.inf, progress)
+    if ranks is not None:
+        ranks.agree_on(run.id)
+        if not ranks.writes:
+            word = ranks.wait()
+            if word == "stop":
+                raise Lost(f"rank {ranks.rank} ends because rank 0 cannot begin; rank 0 says why")
+            if word == "train":
+                _train(run, folder, how, ranks)
+                ranks.wait()
+            return folder
+    tell = (lambda word: None) if ranks is None else ranks.tell
+    alone = True
+    try:
+        if not _finished(folder, checkpoint):
+            with locks.claim(folder / "run.json", wait=wait, meanwhile=lambda: tell(WAIT)):
+                files.sweep(folder)
+                if not _finished(folder, checkpoint, told=True):
+                    alone = False
+                    tell("train")
+                    _train(run, folder, how, ranks)
+                    tell("done")
+                    return folder
+    except locks.Busy:
+        raise
+    except Exception:
+        if alone:  # the others still wait to hear what there is to do
+            tell("stop")
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # if it is empty: of a run that cannot be, nothing stays
+        raise
+    tell("nothing to do")
+    tidy(folder)
+    return folder
+
+
+class _Habits(NamedTuple):
+    """What decides no number."""
+
+    device: str
+    save_seconds: float
+    save_rounds: float
+    progress: bool
+
+
+def _train(run: RunSpec, folder: Path, how: _Habits, ranks: Ranks | None) -> None:
+    """Train a run from its journal or from the start, and write its files."""
+    began = time.perf_counter()
+    problem, trainer = run.build_problem(), run.build_trainer()
+    net = run.network.connect(run.seed, ranks)
+    oracle = Oracle(problem, net.nodes, run.seed, net.ledger, how.device, net.rows)
+    journal = Journal(folder / "resume.safetensors", run, trainer)
+    state, loss, smallest, curve, seconds_before, threads, processes = journal.restore(oracle, net)
+    threads = sorted({*threads, torch.get_num_threads()})
+    processes = sorted({*processes, 1 if ranks is None else ranks.size})
+    measure = _gauge(problem, run, oracle.shards if ranks is None else None) if net.writes else None
+    budget, shown = run.budget, how.progress and net.writes
+    bar = progress_bars.bar(total=budget.rounds, initial=net.ledger.rounds, desc=run.id, unit="round", show=shown)
+    saved = time.perf_counter()
+    with bar:
+        if state is None:
+            state = trainer.init(oracle, net)
+            loss = net.agreed(oracle.losses, False)[0].mean().item()  # NaN if it starts without a gradient
+            smallest = loss
+        if not net.writes:
+            problem.release()
+        while True:
+            costs = net.ledger.row()
+            passed = budget.passed(costs, run.curve_points)
+            if not curve or passed != budget.passed({"rounds": curve[-1]["round"]} | curve[-1], run.curve_points):
+                X = net.gathered(state.X)
+                measured = {} if measure is None or X is None else measure(X.mean(0))
+                curve.append({"round": costs["rounds"], **_running(costs), "train_loss": loss, **measured})
+                told = {name: f"{value:.3g}" for name, value in measured.items()}
+                bar.set_postfix(loss=f"{loss:.3f}", done=f"{budget.share(costs):.0%}", **told)
+            if budget.spent(costs):
+                break
+            state = trainer.step(state, oracle, net)
+            net.ledger.rounds += 1
+            bar.update()
+            whole = bool(state.X.isfinite().all())
+            due = time.perf_counter() - saved > how.save_seconds or net.ledger.rounds % how.save_rounds == 0
+            losses, due = net.agreed(oracle.losses if whole else oracle.losses * math.nan, due)
+            loss = losses.mean().item()
+            smallest = min(smallest, loss) if math.isfinite(smallest) else loss
+            if not loss < EXPLOSION * max(smallest, 1.0):
+                raise Diverged(
+                    f"training diverged in round {net.ledger.rounds} (loss {loss:.3g}) with "
+                    f"{_step_sizes(trainer)}; smaller step sizes would do"
+                )
+            if due:
+                seconds = seconds_before + time.perf_counter() - began
+                journal.save(Standing(state, loss, smallest, curve, seconds, threads, processes), oracle, net)
+                saved = time.perf_counter()
+    ends: dict[str, Any] = {"final_train_loss": loss, **provenance.stamp(seconds_before + time.perf_counter() - began)}
+    ends |= {"threads_used": threads}
+    stacks = {name: net.gathered(Z) for name, Z in state._asdict().items() if name in ("X", "Y")}
+    if ranks is not None or processes != [1]:  # a simulated network has no wire
+        ends |= {"processes_used": processes, "wire_bytes": net.total(net.wire_bytes)}
+        ends |= {"handed_bytes": net.total(net.handed_bytes)}
+    if net.writes:
+        _finish(folder, run, problem, trainer, {k: Z for k, Z in stacks.items() if Z is not None}, curve, net, ends)
+        journal.remove()
+
+
+class Standing(NamedTuple):
+    """Where an unfinished run stands; the counters of its oracle and network are set where they belong."""
+
+    state: Any  # as its trainer makes it; None before the start
+    loss: float  # of all nodes, at the last gradient
+    smallest: float  # loss so far
+    curve: list[dict[str, Any]]
+    seconds: float
+    threads: list[int]  # every number of threads that worked on it
+    processes: list[int]  # every number of processes that shared its nodes; 1 is the simulator too
+
+
+@dataclass(frozen=True)
+class Journal:
+    """Where an unfinished run stands: the tensors of its state, its counters and its curve, in one atomic sealed file.
+
+    The one before it is kept until the run is done, for the case that the newest is damaged.
+    """
+
+    path: Path
+    run: RunSpec
+    trainer: Trainer
+
+    @property
+    def former(self) -> Path:
+        return self.path.with_stem(f"{self.path.stem}-former")
+
+    def save(self, standing: Standing, oracle: Oracle, net: Network) -> None:
+        wire_bytes = net.total(net.wire_bytes)
+        whole = {name: net.gathered(Z) for name, Z in standing.state._asdict().items()}
+        if not net.writes:
+            return
+        content = {name: value for name, value in standing._asdict().items() if name != "state"}
+        content |= {"ledger": net.ledger.row(), "draws": oracle.draws, "id": self.run.id, "wire_bytes": wire_bytes}
+        tensors = {name: Z.cpu().contiguous() for name, Z in whole.items() if Z is not None}
+        data = safetensors.torch.save(tensors, {"journal": json.dumps(content), "sha256": files.OPEN_SEAL})
+        files.write_bytes(self.path, files.seal(data), former=self.former)
+
+    def restore(self, oracle: Oracle, net: Network) -> Standing:
+        """Where the newest whole journal says that the run stands; at the start if there is none."""
+        data = self._newest() if net.writes else None
+        content = net.told(_metadata(data) if data is not None else None)
+        if content is None:
+            return Standing(None, math.nan, math.nan, [], 0.0, [], [])
+        tensors = safetensors.torch.load(data) if data is not None else {}
+        state = self.trainer.init(oracle, net)  # its class and fields; the counters it moved are set right below
+        stacks = {
+            name: net.scattered(tensors[name].to(Z.device) if tensors else None, Z)
+            for name, Z in state._asdict().items()
+        }
+        for name, value in content["ledger"].items():
+            setattr(net.ledger, name, value)
+        net.wire_bytes = content["wire_bytes"] if net.writes else 0
+        oracle.draws = content["draws"]
+        content = {"smallest": content["loss"], "processes": []} | content  # journals did not always tell these
+        known = {name: content[name] for name in Standing._fields if name != "state"}
+        return Standing(state=type(state)(**stacks), **known)
+
+    def _newest(self) -> bytes | None:
+        for path in (self.path, self.former):
+            if not path.is_file():
+                continue
+            try:
+                data = files.unseal(path)
+                if _metadata(data)["id"] == self.run.id:
+                    return data
+                fact = f"{path} is of another run"
+            except files.Damaged as error:
+                fact = error.fact
+            progress_bars.say(f"{fact}; the run goes on from where it stood before")
+            files.remove(path)  # lest it become the former one in the place of a whole one
+        return None
+
+    def remove(self) -> None:
+        """The run is done."""
+        files.remove(self.path)
+        files.remove(self.former)
+
+
+def _metadata(journal: bytes) -> dict[str, Any]:
+    header = json.loads(journal[8 : 8 + int.from_bytes(journal[:8], "little")])
+    content: dict[str, Any] = json.loads(header["__metadata__"]["journal"])
+    return content
+
+
+def tidy(folder: Path) -> None:
+    """Remove what killed processes left of finished work: temporary files, locks, journals and batches."""
+    files.sweep(folder)
+    locks.sweep(folder)
+    checkpoint = folder / "checkpoint.safetensors"
+    if any(folder.glob("resume*.safetensors")) and checkpoint.is_file():
+        with contextlib.suppress(locks.Busy), locks.claim(folder / "run.json", wait=False):
+            if _finished(folder, checkpoint=True):
+                for path in folder.glob("resume*.safetensors"):
+                    files.remove(path)
+    for batches in folder.glob("attacks/.*-batches.json"):
+        cell = batches.with_name(f"{batches.name[1:].removesuffix('-batches.json')}.json")
+        if cell.is_file():
+            with contextlib.suppress(locks.Busy), locks.claim(cell, wait=False):
+                files.remove(batches)
+
+
+def mean_model(folder: Path, device: str = "cpu") -> nn.Module:
+    """The network with the average parameters x-bar of a finished run, after its bytes were checked."""
+    record = files.read_sealed(folder / "run.json")
+    path = folder / "checkpoint.safetensors"
+    if not path.is_file():
+        raise BadInput(f"{path} is missing; train the run again to attack it")
+    if files.sha256(path) != record["checkpoint_sha256"]:
+        raise BadInput(
+            f"{path} has not the sha256 that run.json tells; it is damaged or was changed, so train it again"
+        )
+    return load_checkpoint(path, device)
+
+
+def curve(folder: Path, record: Mapping[str, Any]) -> pd.DataFrame:
+    """The curve of a finished run, after its bytes were checked against its run.json."""
+    return pd.read_csv(io.BytesIO(files.verified(folder / "curve.csv", record.get("curve_sha256"))))
+
+
+def load_checkpoint(path: Path, device: str = "cpu") -> nn.Module:
+    """The average network of a checkpoint file (safetensors; pickles are refused)."""
+    try:
+        with safe_open(path, "pt", device=device) as handle:
+            card = json.loads((handle.metadata() or {}).get("architecture", "null"))
+            X = handle.get_tensor("X")
+    except FileNotFoundError as error:
+        raise BadInput(f"no checkpoint {path}") from error
+    except (SafetensorError, ValueError) as error:
+        raise BadInput(f"{path} is not a whole safetensors checkpoint ({error}); pickles are not read") from error
+    if card is None:
+        raise BadInput(f"{path} has no network card in its metadata; checkpoints of this suite have one")
+    try:
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in card.items()}
+        architecture = Architecture(**fields)
+    except (TypeError, AttributeError) as error:
+        raise BadInput(f"{path} has a network card that this suite cannot read: {card}") from error
+    return architecture.build(X.mean(0))
+
+
+Attacks = Sequence[tuple[str, Attack]]
+"""Attacks with the names by which they were asked for."""
+
+
+def cell_path(
+    folder: Path,
+    name: str,
+    attack: Attack,
+    n_examples: int | None,
+    seed: int,
+    part: str = "test",
+    batch_size: int = BATCH_SIZE,
+) -> Path:
+    """A cell's file: readable, with a digest of all that decides its number but the checkpoint."""
+    key = [SCHEMA, name, attack.settings(), n_examples, seed, part]
+    key += [attack.source_sha256] if attack.source_sha256 else []
+    key += [batch_size] if batch_size != BATCH_SIZE else []
+    stem = re.sub(r"\W+", "-", re.sub(r"\.py(:\w+)?$|\.safetensors$", "", Path(name).name))
+    return folder / "attacks" / f"{stem}-{attack.eps:g}-{files.digest(key)[:8]}.json"
+
+
+def known_cell(path: Path, checkpoint_sha256: str) -> dict[str, Any] | None:
+    """The cell, if it is there and is about this checkpoint; Damaged if it or its perturbation is."""
+    if not path.is_file():
+        return None
+    cell = files.read_sealed(path)
+    if cell["checkpoint_sha256"] != checkpoint_sha256:
+        return None
+    if cell["perturbation_file"] is not None:
+        files.verified(path.with_name(cell["perturbation_file"]), cell.get("perturbation_sha256"))
+    return cell
+
+
+def usable_cell(path: Path, checkpoint_sha256: str, told: bool = False) -> dict[str, Any] | None:
+    """The cell, if it needs no work: a damaged one does, which is `told` by the one who does it."""
+    try:
+        return known_cell(path, checkpoint_sha256)
+    except files.Damaged as error:
+        if told:
+            progress_bars.say(f"{error.fact}; the cell is computed again")
+        return None
+
+
+def attack(
+    folder: Path,
+    attacks: Attacks,
+    *,
+    problem: Classifier,
+    n_examples: int | None = None,
+    part: str = "test",
+    device: str = "cpu",
+    batch_size: int = BATCH_SIZE,
+    model: nn.Module | None = None,
+    submitted: str = "",
+    progress: bool = True,
+    wait: bool = True,
+) -> list[dict[str, Any]]:
+    """The cells of a finished run for each attack, computed where they are missing or damaged.
+
+    `model` is its average network where the checkpoint lies elsewhere; `submitted` tells on whose wish a cell is made,
+    where that is not a table's. Batches that are done when an attack raises are kept, and are not attacked again.
+    Cells that other processes compute are waited for; or else they are left to them, the others are computed, and the
+    whole is Busy.
+    """
+    record = files.read_sealed(folder / "run.json")
+    sha256, seed = record["checkpoint_sha256"], record["seed"]
+    cells, busy = [], None
+    for name, one in progress_bars.bar(attacks, desc=f"attacks on {folder.name}", unit="cell", show=progress):
+        path = cell_path(folder, name, one, n_examples, seed, part, batch_size)
+        cell = usable_cell(path, sha256)
+        if cell is None:
+            try:
+                with locks.claim(path, wait=wait):
+                    cell = usable_cell(path, sha256, told=True)
+                    if cell is None:
+                        model = model or mean_model(folder, device).to(device)
+                        shown = path.stem if progress else None
+                        cell = _cell(record, path, name, one, model, problem, part, n_examples, batch_size, shown)
+                        cell |= {"submitted": submitted}
+                        files.write_sealed(path, cell)
+                        files.remove(_batches(path))
+            except locks.Busy as error:
+                busy = error
+                continue
+        cells.append(cell)
+    tidy(folder)
+    if busy is not None:
+        raise busy
+    return cells
+
+
+def _batches(cell: Path) -> Path:
+    """What an unfinished cell has done so far."""
+    return cell.with_name(f".{cell.stem}-batches.json")
+
+
+def _cell(
+    record: dict[str, Any],
+    path: Path,
+    name: str,
+    one: Attack,
+    model: nn.Module,
+    problem: Classifier,
+    part: str,
+    n_examples: int | None,
+    batch_size: int,
+    progress: str | None,
+) -> dict[str, Any]:
+    """Attack, and tell all that decides the number; a universal perturbation is written beside the cell."""
+    began = time.perf_counter()
+    seed = record["seed"]
+    images, labels = getattr(problem.images, f"{part}_images"), getattr(problem.images, f"{part}_labels")
+    images, labels = images[:n_examples], labels[:n_examples]
+    outcome = evaluate(
+        one,
+        model,
+        images,
+        labels,
+        train=(problem.images.train_images, problem.images.train_labels),
+        seed=seed,
+        batch_size=batch_size,
+        progress=progress,
+        parts=Kept(_batches(path), [record["checkpoint_sha256"], len(labels)]),
+    )
+    perturbation_file = perturbation_sha256 = None
+    if outcome.perturbation is not None:
+        perturbation_file = f"{path.stem}.safetensors"
+        data = safetensors.torch.save({"y": outcome.perturbation.float().contiguous()})
+        perturbation_sha256 = hashlib.sha256(data).hexdigest()
+        files.write_bytes(path.with_name(perturbation_file), data)
+    return {
+        "schema": SCHEMA,
+        "run_id": record["id"],
+        "dataset": record["dataset"],
+        "method": record["method"],
+        "seed": seed,
+        "attack": name,
+        "submitted": "",
+        "source_sha256": one.source_sha256,
+        "settings": one.settings(),
+        "norm": one.norm,
+        "eps": one.eps,
+        "universal": one.universal,
+        "part": part,
+        "n_examples": len(labels),
+        "batch_size": batch_size,
+        "n_correct": int(outcome.robust.sum()),
+        "rarest_class": labels.bincount(minlength=len(record["classes"])).min().item() / len(labels),
+        "clean_acc": outcome.clean_accuracy,
+        "robust_acc": outcome.robust_accuracy,
+        "bits": pack(outcome.robust),
+        "attack_seed": seed,
+        "forwards": outcome.forwards,
+        "backwards": outcome.backwards,
+        "zero_gradients": outcome.zero_gradients,
+        "flags": list(outcome.flags),
+        "checkpoint_sha256": record["checkpoint_sha256"],
+        "perturbation_file": perturbation_file,
+        "perturbation_sha256": perturbation_sha256,
+        **provenance.stamp(time.perf_counter() - began),
+    }
+
+
+def _finished(folder: Path, checkpoint: bool, told: bool = False) -> bool:
+    """Whether a run is done and its files are whole; one that is damaged is `told` by the one who trains it again."""
+    path = folder / "checkpoint.safetensors"
+    if not (folder / "run.json").is_file() or (checkpoint and not path.is_file()):
+        return False
+    try:
+        record = files.read_sealed(folder / "run.json")
+        files.verified(folder / "curve.csv", record.get("curve_sha256"))
+        if record.get("perturbation_sha256"):
+            files.verified(folder / "perturbation.safetensors", record["perturbation_sha256"])
+        if path.is_file():
+            files.verified(path, record["checkpoint_sha256"])
+    except files.Damaged as error:
+        if told:
+            progress_bars.say(f"{error.fact}; the run is trained again")
+        return False
+    return True
+
+
+def _gauge(problem: Problem, run: RunSpec, shards: Batch | None) -> Callable[[Tensor], dict[str, float]]:
+    """What the curve shows of x-bar; of a classifier, its accuracies on the first test images, clean and attacked.
+
+    `shards` are those of all nodes, where a process has them anyway.
+    """
+    if not isinstance(problem, Classifier):
+        return problem.gauge(problem.shards(run.network.nodes, run.seed) if shards is None else shards)
+    images, labels = problem.images.test_images[: run.curve_examples], problem.images.test_labels[: run.curve_examples]
+    attacks = [(f"{spec.name}@{one.eps:g}", one) for spec in run.curve for one in spec.build()]
+
+    def measure(x: Tensor) -> dict[str, float]:
+        model = problem.module(x)
+        told = {"clean_acc": accuracy(model, images, labels)}
+        return told | {
+            name: evaluate(one, model, images, labels, seed=run.seed).robust_accuracy for name, one in attacks
+        }
+
+    return measure
+
+
+def _running(costs: dict[str, int]) -> dict[str, int]:
+    """The costs that grow with the rounds."""
+    return {name: count for name, count in costs.items() if name not in ("nodes", "directed_edges", "rounds")}
+
+
+def _finish(
+    folder: Path,
+    run: RunSpec,
+    problem: Problem,
+    trainer: Trainer,
+    stacks: Mapping[str, Tensor],
+    curve: list[dict[str, Any]],
+    net: Network,
+    told: Mapping[str, Any],
+) -> None:
+    """Write a finished run's files, run.json last, with what else is to be `told` there."""
+    perturbation = folder / "perturbation.safetensors"
+    tensors = {name: stacks[name].cpu().contiguous() for name in ("X", "Y")[: 1 + trainer.has_dual]}
+    card: dict[str, Any] = {}
+    if isinstance(problem, Classifier):
+        card = {"architecture": json.dumps(problem.architecture.as_json())}
+        if trainer.has_dual:
+            y = stacks["Y"].mean(0).cpu().view(problem.images.shape).contiguous()
+            files.write_bytes(perturbation, safetensors.torch.save({"y": y}))
+    checkpoint = folder / "checkpoint.safetensors"
+    files.write_bytes(checkpoint, safetensors.torch.save(tensors, card))
+    files.write_text(folder / "curve.csv", _as_csv(curve))
+    files.write_sealed(
+        folder / "run.json",
+        {
+            "schema": SCHEMA,
+            "id": run.id,
+            "dataset": run.data_set,
+            "method": Path(run.trainer.partition(":")[0]).stem,
+            "seed": run.seed,
+            "settings": run.settings(),
+            "parameters": stacks["X"].shape[1],
+            "spectral_rate": net.spectral_rate,
+            "ledger": net.ledger.row(),
+            **(
+                _classifier_record(problem, stacks["X"], net.still_here)
+                if isinstance(problem, Classifier)
+                else {"final": curve[-1]}
+            ),
+            "checkpoint_sha256": files.sha256(checkpoint),
+            "curve_sha256": files.sha256(folder / "curve.csv"),
+            "perturbation_sha256": files.sha256(perturbation) if perturbation.is_file() else None,
+            **told,
+        },
+    )
+
+
+def _classifier_record(problem: Classifier, X: Tensor, still_here: Callable[[], None]) -> dict[str, Any]:
+    """What run.json tells of a classifier: its data, its network, the accuracies of x-bar and of the nodes, and
+    how far the nodes are from x-bar: consensus = mean_i ||x_i - x-bar|| / ||x-bar||."""
+    images = problem.images
+    nodes = []
+    for x in X:
+        nodes.append(accuracy(problem.module(x), images.test_images, images.test_labels))
+        still_here()
+    x_bar = X.mean(0)
+    model = problem.module(x_bar)
+    held_out = images.validation_images, images.validation_labels
+    return {
+        "classes": list(images.classes),
+        "data_digest": images.digest,
+        "architecture": problem.architecture.name,
+        "architecture_card": problem.architecture.as_json(),
+        "clean": {
+            "mean_model": accuracy(model, images.test_images, images.test_labels),
+            "node_min": min(nodes),
+            "node_mean": sum(nodes) / len(nodes),
+            "node_max": max(nodes),
+            "n_examples": len(images.test_labels),
+            "validation": accuracy(model, *held_out) if len(images.validation_labels) else None,
+        },
+        "consensus": ((X - x_bar).norm(dim=1).mean() / x_bar.norm()).item(),
+    }
+
+
+def _as_csv(rows: list[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _step_sizes(trainer: Trainer) -> str:
+    sizes = {name: value for name, value in trainer.settings().items() if name.startswith("eta")}
+    return ", ".join(f"{name} = {value:g}" for name, value in sizes.items())

@@ -1,0 +1,1 @@
+"""What is asked for: specifications read from TOML, checked, and turned into runs."""

@@ -1,0 +1,1 @@
+"""What the papers claim, measured on problems whose solution is known."""

@@ -1,0 +1,186 @@
+"""Check: the promises that every trainer on the shelf keeps, tried on anybody's trainer.
+
+The bench is the quadratic, whose solution is known, on a ring of 10 very different nodes with weights 1/3.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robustbench_dec.errors import BadInput
+from robustbench_dec.network import Network
+from robustbench_dec.networks import topology
+from robustbench_dec.oracle import Oracle
+from robustbench_dec.problems.quadratic import Quadratic
+from robustbench_dec.trainer import Trainer
+
+NODES, FEW, MANY = 10, 6, 3000
+"""Nodes of the ring; rounds that show how a trainer behaves; rounds in which it should have found the solution."""
+
+GOAL = 1e-6
+"""The norm of the gradient at the mean of the nodes at which a stationary point counts as found."""
+
+MOST_SAMPLES = 4096
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One promise, whether it was kept, and what was seen."""
+
+    promise: str
+    kept: bool
+    seen: str
+
+
+def verdicts(trainer: Trainer, device: str = "cpu") -> Iterator[Verdict]:
+    """Every promise in turn; a trainer's own errors count as broken promises, bad settings are raised as BadInput."""
+    for promise, trial in PROMISES.items():
+        try:
+            kept, seen = trial(trainer, device)
+        except BadInput:
+            raise
+        except Exception as error:  # whatever the user's code raises
+            kept, seen = False, f"it raised {type(error).__name__}: {error}"
+        yield Verdict(promise, kept, seen)
+
+
+def stage(problem: Quadratic, device: str, seed: int = 0) -> tuple[Oracle, Network]:
+    """The problem's oracle and the ring, with one ledger."""
+    net = Network(topology.build("ring", NODES))
+    return Oracle(problem, NODES, seed, net.ledger, device), net
+
+
+def bench(trainer: Trainer, **settings: Any) -> Quadratic:
+    """The quadratic, with as many samples per node as the trainer's largest whole number: it may be a batch."""
+    whole = [value for value in trainer.settings().values() if isinstance(value, int)]
+    m = min(max(8, *whole, 0), MOST_SAMPLES)
+    # Without y, an indefinite problem has no minimum.
+    return Quadratic(**{"instance": 4, "m": m, "coercive": not trainer.has_dual} | settings)
+
+
+def walk(trainer: Trainer, problem: Quadratic, device: str, seed: int = 0) -> list[Any]:
+    """The first few states."""
+    oracle, net = stage(problem, device, seed)
+    path = [trainer.init(oracle, net)]
+    for _ in range(FEW):
+        path.append(trainer.step(path[-1], oracle, net))
+    return path
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two states have the same bits; a NaN is like another."""
+    return all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(one, other, strict=True))
+
+
+def has_the_form(trainer: Trainer, device: str) -> tuple[bool, str]:
+    names = ("X", "Y") if trainer.has_dual else ("X",)
+    first, *_, last = walk(trainer, bench(trainer, noise=0.3), device)
+    for state in (first, last):
+        fields = getattr(state, "_fields", ())
+        if not {*names} <= {*fields}:
+            return False, f"it is a {type(state).__name__} with the fields {', '.join(fields) or 'none'}"
+        for name, value in state._asdict().items():
+            if not isinstance(value, Tensor) or value.shape[:1] != (NODES,):
+                return False, f"{name} is {value.shape if isinstance(value, Tensor) else type(value).__name__}"
+    return True, f"{type(last).__name__}({', '.join(last._fields)})"
+
+
+def repeats_itself(trainer: Trainer, device: str) -> tuple[bool, str]:
+    problem = bench(trainer, noise=0.3)
+    if not same(walk(trainer, problem, device)[-1], walk(trainer, problem, device)[-1]):
+        return False, f"two runs with seed 0 differ after {FEW} rounds"
+    if same(walk(trainer, problem, device)[-1], walk(trainer, problem, device, seed=1)[-1]):
+        return False, "seeds 0 and 1 give the same states"
+    return True, f"{FEW} rounds, twice"
+
+
+def keeps_the_past(trainer: Trainer, device: str) -> tuple[bool, str]:
+    oracle, net = stage(bench(trainer, noise=0.3), device)
+    state = trainer.init(oracle, net)
+    for t in range(FEW):
+        kept = [value.clone() for value in state]
+        after = trainer.step(state, oracle, net)
+        trainer.step(after, oracle, net)
+        if not same(state, kept):
+            changed = [name for name, a, b in zip(state._fields, state, kept, strict=True) if not same([a], [b])]
+            return False, f"round {t + 1} wrote into {', '.join(changed)}"
+        state = after
+    return True, f"{FEW} rounds"
+
+
+def resumes(trainer: Trainer, device: str) -> tuple[bool, str]:
+    problem = bench(trainer, noise=0.3)
+    oracle, net = stage(problem, device)
+    state = trainer.init(oracle, net)
+    for t in range(FEW):
+        other_oracle, other_net = stage(problem, device)
+        copied = type(state)(*(value.clone() for value in state))
+        other_oracle.draws = oracle.draws
+        state = trainer.step(state, oracle, net)
+        if not same(trainer.step(copied, other_oracle, other_net), state):
+            return False, f"round {t + 1} is another one from a copy of the state, so something is kept outside it"
+    return True, f"{FEW} rounds"
+
+
+def stays_feasible(trainer: Trainer, device: str) -> tuple[bool, str]:
+    if not trainer.has_dual:
+        return True, "it has no y"
+    bound = 0.05
+    states = walk(trainer, bench(trainer, bound=bound, coercive=True), device)
+    largest = max(state.Y.abs().max().item() for state in states)
+    return largest <= bound * (1 + 1e-6), f"largest |y| {largest:.3g} in a box of {bound:g}"
+
+
+def is_metered(trainer: Trainer, device: str) -> tuple[bool, str]:
+    oracle, net = stage(bench(trainer, noise=0.3), device)
+    state = trainer.init(oracle, net)
+    before = net.ledger.row()
+    for _ in range(FEW):
+        state = trainer.step(state, oracle, net)
+    spent = {name: (count - before[name]) / FEW for name, count in net.ledger.row().items()}
+    seen = (
+        f"per round: SFO calls per node {spent['sfo']:g}, exchanges {spent['exchanges']:g}, all-reduces "
+        f"{spent['all_reduces']:g}, bytes per directed edge {spent['bytes_per_edge']:g}; before the first round: "
+        f"{before['sfo']}, {before['exchanges']}, {before['all_reduces']}, {before['bytes_per_edge']}"
+    )
+    return spent["sfo"] > 0 and spent["exchanges"] + spent["all_reduces"] > 0, seen
+
+
+def finds_the_solution(trainer: Trainer, device: str) -> tuple[bool, str]:
+    problem = bench(trainer)
+    oracle, net = stage(problem, device)
+    exact = problem.exact(oracle.shards)
+    gradient = exact.grad_phi if trainer.has_dual else exact.grad_f_at_zero_y
+    what = "||grad Phi||" if trainer.has_dual else "||grad f(., 0)||"
+    state = trainer.init(oracle, net)
+    norm, X_before = math.inf, state.X
+    for t in range(1, MANY + 1):
+        state = trainer.step(state, oracle, net)
+        if not state.X.isfinite().all():
+            return False, f"it diverged in round {t}; smaller step sizes would do"
+        if t % 25 == 0:
+            norm = gradient(state.X.mean(0)).norm().item()
+            if norm <= GOAL:
+                return True, f"{what} = {norm:.1e} after {t} rounds"
+            if (state.X - X_before).abs().max() < 1e-13:  # it has come to rest elsewhere
+                break
+            X_before = state.X
+    return False, (
+        f"{what} = {norm:.1e} after {t} rounds, more than {GOAL:g}; other step sizes may do, but without a "
+        f"correction of the nodes' differences none will"
+    )
+
+
+PROMISES: dict[str, Callable[[Trainer, str], tuple[bool, str]]] = {
+    "a state is a NamedTuple of tensors with one row per node": has_the_form,
+    "same seed, same bits": repeats_itself,
+    "later steps leave earlier states alone": keeps_the_past,
+    "a state and the count of draws are all that a resumed run needs": resumes,
+    "y stays feasible": stays_feasible,
+    "gradients and communication are metered": is_metered,
+    "it finds the stationary point of a heterogeneous quadratic": finds_the_solution,
+}

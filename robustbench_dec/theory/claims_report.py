@@ -1,0 +1,262 @@
+"""Table 1 rendered: the paper's ticks beside what was seen, and what every method paid.
+
+LU is seen if K = 5 instead of K = 1 (a method's first two variants) divides the rounds to the first goal by at least
+`WORTH`, on equal nodes; HR is seen if the tightest goal that the last variant reaches on equal nodes is also reached on
+different ones, at whatever price, which is told. A goal is reached if it is with every seed. Numbers are medians over
+the seeds, in brackets from the smallest to the largest.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from robustbench_dec import files
+from robustbench_dec.rendering.attacks_table import (
+    LATEX_NEEDS,
+    escape_latex,
+    escape_markdown,
+    grid,
+    latex_row,
+    latex_table,
+)
+from robustbench_dec.theory.claims import MEASURED, MethodSpec, Place, Spec
+
+WORTH = 1.5
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+class Seen(NamedTuple):
+    """A verdict, None where it cannot be had, and the numbers behind it."""
+
+    verdict: bool | None
+    why: str
+
+
+Key = tuple[str, str, float, float]  # method, variant, heterogeneity, goal
+
+
+def report(specification: Spec, rows: pd.DataFrame, stem: Path) -> list[Path]:
+    """Write <stem>.csv, .md and .tex from one row per run and goal, as `table1.make` gives them."""
+    cells = summary(specification, rows)
+    contents = {
+        ".csv": cells.to_csv(index=False, lineterminator="\n", float_format="%.4g"),
+        ".md": _markdown(specification, cells),
+        ".tex": _latex(specification, cells, stem.name),
+    }
+    paths = [stem.with_name(stem.name + ending) for ending in contents]
+    for path, content in zip(paths, contents.values(), strict=True):
+        files.write_text(path, content)
+    return paths
+
+
+def summary(specification: Spec, rows: pd.DataFrame) -> pd.DataFrame:
+    """One row per method, variant, heterogeneity and goal: claims, step sizes, costs over seeds, floors over seeds."""
+    methods = {method.name: method for method in specification.methods}
+    lines = []
+    for (name, *where), group in rows.groupby(["method", "variant", "heterogeneity", "goal"], sort=False):
+        method = methods[name]
+        line: dict[str, Any] = {"method": name, "title": method.title}
+        line |= method.model_dump(exclude={"name", "variants", "note"})
+        line |= dict(zip(("variant", "heterogeneity", "goal"), where, strict=True))
+        line |= {"eta_x": group["eta_x"].iloc[0], "eta_y": group["eta_y"].iloc[0]}
+        line |= {"seeds": len(group), "seeds_reached": int(group["reached"].sum()), "reached": group["reached"].all()}
+        for column in (*MEASURED, "floor"):
+            values = group[column].astype(float).dropna()
+            shown = column == "floor" or line["reached"]
+            for which in ("median", "min", "max"):
+                line[f"{column}_{which}"] = getattr(values, which)() if shown and len(values) else None
+        lines.append(line)
+    order = [place._asdict() for place in specification.places()]
+    frame = pd.DataFrame(order).merge(pd.DataFrame(lines), on=list(Place._fields), sort=False)
+    return frame.astype({f"{name}_{which}": "Float64" for name in MEASURED for which in ("median", "min", "max")})
+
+
+def seen_LU(specification: Spec, method: MethodSpec, cells: pd.DataFrame) -> Seen:
+    """How many times fewer rounds the second variant needs than the first, on equal nodes and on different ones."""
+    if len(method.variants) < 2:
+        return Seen(None, "")
+    found = _by_key(cells)
+    goal = specification.goals[0]
+    one, more = list(method.variants)[:2]
+    ratios = []
+    for heterogeneity in specification.heterogeneity:
+        slow, fast = (found[method.name, variant, heterogeneity, goal] for variant in (one, more))
+        ratios.append(slow.rounds_median / fast.rounds_median if slow.reached and fast.reached else None)
+    texts = ["not reached" if ratio is None else f"{ratio:.1f}x" for ratio in ratios]
+    return Seen(ratios[0] is not None and ratios[0] >= WORTH, f"{texts[0]}; {texts[1]}")
+
+
+def seen_HR(specification: Spec, method: MethodSpec, cells: pd.DataFrame) -> Seen:
+    """How many times more oracle calls different nodes cost than equal ones, at the tightest goal that those reach."""
+    found = _by_key(cells)
+    variant = list(method.variants)[-1]
+    equal, different = specification.heterogeneity
+    for goal in sorted(specification.goals):
+        easy, hard = (found[method.name, variant, h, goal] for h in (equal, different))
+        if not easy.reached:
+            continue
+        if not hard.reached:
+            return Seen(False, f"{_goal(goal)}: floor {_number(hard.floor_median)}")
+        ratio = hard.sfo_median / easy.sfo_median
+        return Seen(True, f"{_goal(goal)}: {ratio:.1f}x")
+    return Seen(None, "no goal reached on equal nodes")
+
+
+def contradictions(specification: Spec, cells: pd.DataFrame) -> Iterator[tuple[MethodSpec, str]]:
+    """Where what was seen is not what is claimed: the method, and a sentence."""
+    for method in specification.methods:
+        for tick, seen in (("LU", seen_LU), ("HR", seen_HR)):
+            verdict, why = seen(specification, method, cells)
+            claimed = getattr(method, tick)
+            if verdict is not None and verdict != claimed:
+                who = "the paper says" if method.in_paper else "its authors say"
+                yield method, f"{method.title}: {who} {tick} {_tick(claimed)}, seen is {_tick(verdict)} ({why})."
+
+
+def _markdown(specification: Spec, cells: pd.DataFrame) -> str:
+    parts = [f"# {escape_markdown(specification.title)}", escape_markdown(specification.caption)]
+    letters = _letters(specification)
+    body = []
+    for method in specification.methods:
+        mark = f"<sup>{letters[method.name]}</sup>" if method.name in letters else ""
+        name = escape_markdown(method.title) + ("" if method.in_paper else " †") + mark
+        formulas = [f"$O({text})$" if text else "--" for text in (method.sfo, method.communication)]
+        body.append([name, *formulas, *map(escape_markdown, _claims(specification, method, cells))])
+    parts += ["## Said and seen", grid(["Method", "SFO", "Communication", *CLAIMS], body)]
+    for heterogeneity in specification.heterogeneity:
+        what = "equal nodes" if heterogeneity == 0 else "different nodes"
+        parts.append(f"## Measured on {what} (heterogeneity {heterogeneity:g})")
+        head = ["Method", "Variant", "eta\\_x, eta\\_y"]
+        for goal in specification.goals:
+            head += [f"SFO to {_goal(goal)}", "rounds", "exchanges"]
+        parts.append(
+            grid(head, [list(map(escape_markdown, line)) for line in _lines(specification, cells, heterogeneity)])
+        )
+    parts += [escape_markdown(note) for note in _notes(specification)]
+    parts += [f"<sup>{letters[m.name]}</sup> {escape_markdown(m.note)}" for m in specification.methods if m.note]
+    found = [sentence for _, sentence in contradictions(specification, cells)]
+    parts += ["## Seen is not said", "\n".join(f"- {escape_markdown(sentence)}" for sentence in found) or "Nowhere."]
+    return "\n\n".join(parts) + "\n"
+
+
+def _latex(specification: Spec, cells: pd.DataFrame, label: str) -> str:
+    letters = _letters(specification)
+    names = {}
+    for method in specification.methods:
+        mark = rf"\textsuperscript{{{letters[method.name]}}}" if method.name in letters else ""
+        names[method.name] = escape_latex(method.title) + ("" if method.in_paper else r"\textsuperscript{\dag}") + mark
+    claims = [
+        latex_row(
+            [
+                names[method.name],
+                *(rf"$O\left({text}\right)$" if text else "--" for text in (method.sfo, method.communication)),
+                *(escape_latex(text) for text in _claims(specification, method, cells)),
+            ]
+        )
+        for method in specification.methods
+    ]
+    notes = escape_latex(" ".join(_notes(specification)))
+    foot = [
+        rf"{{\footnotesize {notes}",
+        *(
+            rf"\textsuperscript{{{letters[method.name]}}}\,{escape_latex(method.note)}"
+            for method in specification.methods
+            if method.note
+        ),
+        "}",
+    ]
+    rows = [latex_row(["Method", "SFO", "Communication", *CLAIMS]), r"\midrule", *claims]
+    columns = rf"l*{{{2 + len(CLAIMS)}}}{{c}}"
+    lines = [*LATEX_NEEDS, *latex_table(columns, rows, escape_latex(specification.caption), label, foot)]
+    for heterogeneity in specification.heterogeneity:
+        groups = [rf"\multicolumn{{3}}{{c}}{{$\|\nabla\Phi\| \le$ {_goal(goal)}}}" for goal in specification.goals]
+        rules = [rf"\cmidrule(lr){{{3 * i + 4}-{3 * i + 6}}}" for i in range(len(groups))]
+        rows = [
+            latex_row(["", "", "", *groups]),
+            " ".join(rules),
+            latex_row(["Method", "Variant", r"$\eta_x, \eta_y$", *["SFO", "rounds", "exchanges"] * len(groups)]),
+            r"\midrule",
+            *(latex_row(map(escape_latex, line)) for line in _lines(specification, cells, heterogeneity)),
+        ]
+        caption = rf"Table~\ref{{tab:{label}}}, continued: paid at heterogeneity {heterogeneity:g}."
+        lines += latex_table(rf"lll*{{{3 * len(groups)}}}{{r}}", rows, caption)
+    return "\n".join(lines) + "\n"
+
+
+CLAIMS = ("Decentralized", "Objective", "LU", "LU seen", "HR", "HR seen", "AR")
+
+
+def _claims(specification: Spec, method: MethodSpec, cells: pd.DataFrame) -> list[str]:
+    said = {"LU": method.LU, "HR": method.HR}
+    texts = [_tick(method.decentralized), method.objective]
+    for tick, seen in (("LU", seen_LU), ("HR", seen_HR)):
+        verdict, why = seen(specification, method, cells)
+        shown = "--" if verdict is None else f"{_tick(verdict)} ({why})"
+        texts += [_tick(said[tick]), shown]
+    return [*texts, _tick(method.AR)]
+
+
+def _lines(specification: Spec, cells: pd.DataFrame, heterogeneity: float) -> Iterator[list[str]]:
+    """The lines of one bench: names, step sizes, and three numbers for each goal."""
+    found = _by_key(cells)
+    for method in specification.methods:
+        for variant in method.variants:
+            here = [found[method.name, variant, heterogeneity, goal] for goal in specification.goals]
+            sizes = [here[0].eta_x, here[0].eta_y] if method.trainer.has_dual else [here[0].eta_x]
+            line = [method.title if variant == next(iter(method.variants)) else "", variant]
+            line.append(", ".join(f"{size:g}" for size in sizes))
+            for cell in here:
+                line += _costs(cell)
+            yield line
+
+
+def _costs(cell: Any) -> list[str]:
+    if not cell.reached:
+        some = f", {cell.seeds_reached} of {cell.seeds} seeds reached it" if cell.seeds_reached else ""
+        floor = "diverged" if pd.isna(cell.floor_median) else f"floor {_number(cell.floor_median)}"
+        return [f"not reached ({floor}{some})", "", ""]
+    spread = f" ({cell.sfo_min:,.0f} to {cell.sfo_max:,.0f})" if cell.sfo_min < cell.sfo_max else ""
+    apart = f" + {cell.all_reduces_median:,.0f} avg" if cell.all_reduces_median else ""
+    exchanges = f"{cell.exchanges_median:,.0f}{apart}" if cell.exchanges_median or not apart else apart[3:]
+    return [f"{cell.sfo_median:,.0f}{spread}", f"{cell.rounds_median:,.0f}", exchanges]
+
+
+def _notes(specification: Spec) -> list[str]:
+    equal, different = specification.heterogeneity
+    graph, n = specification.network.graph, specification.network.nodes
+    return [
+        f"Medians over {len(specification.seeds)} seeds, in brackets the smallest and the largest. SFO calls are per "
+        f"node, one call is a sample's pair of gradients; exchanges are synchronous swaps with all neighbours; avg are "
+        f"all-reduces, exact averages over all nodes, counted apart. {n} nodes: a {graph} for decentralized methods, a "
+        f"server for the others. Reached: for the first time, which a noisy run may manage below its floor. Not "
+        f"reached: not within {specification.budget:,} SFO calls per node, or the run stalled; the floor is the median "
+        f"of the norm over its last quarter. Full: full local gradients; otherwise minibatches. Step sizes: the same "
+        f"grid for all, the fewest SFO calls to the first goal; smaller ones would lower the floors.",
+        f"LU seen: rounds with the first variant over rounds with the second, to {_goal(specification.goals[0])}, on "
+        f"heterogeneity {equal:g}; {different:g}; yes if at least {WORTH:g} on the first. HR seen: SFO calls of the "
+        f"last variant on heterogeneity {different:g} over those on {equal:g}, at the tightest goal that is reached on "
+        f"the latter; yes if it is reached on the former too. † Not in the paper's table.",
+    ]
+
+
+def _letters(specification: Spec) -> dict[str, str]:
+    noted = [method.name for method in specification.methods if method.note]
+    return dict(zip(noted, LETTERS, strict=False))
+
+
+def _by_key(cells: pd.DataFrame) -> dict[Key, Any]:
+    return {(row.method, row.variant, row.heterogeneity, row.goal): row for row in cells.itertuples()}
+
+
+def _tick(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _goal(goal: float) -> str:
+    return f"{goal:.0e}".replace("e-0", "e-")
+
+
+def _number(value: float) -> str:
+    return f"{value:.1e}".replace("e-0", "e-") if value < 0.01 else f"{value:.2g}"

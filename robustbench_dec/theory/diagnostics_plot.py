@@ -1,0 +1,75 @@
+"""The theory's quantities over the rounds, one panel for each kind: <stem>.png and <stem>.pdf."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib import style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from robustbench_dec.rendering.curves import STYLE, save
+from robustbench_dec.theory.diagnostics import Diagnosis
+
+ROUNDING, DECADES = 1e-28, 3
+"""Squares below the first are zeros with rounding errors; a panel shows at least so many decades."""
+
+PANELS: dict[str, dict[str, str]] = {
+    "Distance from the solution": {
+        "grad_phi": r"$\|\nabla\Phi(\bar x)\|$",
+        "delta": r"$\delta_t = \|\hat y(\bar x) - \bar y\|^2$",
+    },
+    "Client variance": {"Xi_x": r"$\Xi^x_t$", "Xi_y": r"$\Xi^y_t$"},
+    "Drift of local iterates": {"E_x": r"$\mathcal{E}^x_t$", "E_y": r"$\mathcal{E}^y_t$"},
+    "Quality of corrections": {"gamma_x": r"$\gamma^x_t$", "gamma_y": r"$\gamma^y_t$"},
+    "Lyapunov function": {"H": r"$\mathcal{H}_t$", "phi_gap": r"$\Phi(\bar x) - \Phi^*$"},
+    "Mean of corrections": {"mean_C": r"$\|\bar c\|$", "mean_D": r"$\|\bar d\|$"},
+}
+
+
+def plot(diagnosis: Diagnosis, stem: Path) -> list[Path]:
+    """Lines are means over the seeds, bands go from the smallest to the largest; zeros have no place on the axes."""
+    rows, known = diagnosis.rows, diagnosis.constants
+    trainer = diagnosis.record["settings"]["trainer"]
+    with style.context(STYLE, after_reset=True):
+        figure = Figure(figsize=(9.2, 4.7), layout="constrained")
+        grid = figure.subplots(2, 3, sharex=True)
+        for panel, (title, lines) in zip(grid.flat, PANELS.items(), strict=True):
+            _panel(panel, rows, lines)
+            panel.set_title(title, loc="left", fontweight="bold")
+        for panel in grid[-1]:
+            panel.set_xlabel("Communication rounds")
+        sizes = {"c": known.eta_c, "d": known.eta_d, "s": known.eta_s, "r": known.eta_r}
+        steps = ", ".join(rf"$\eta_{letter}$ = {size:.3g}" for letter, size in sizes.items())
+        where = rf"$p$ = {known.p:.3g}, $\ell$ = {known.l:.3g}, $\kappa$ = {known.kappa:.3g}"
+        figure.suptitle(f"{trainer['title']}, K = {known.K}: {steps}; {where}", fontsize=9, x=0.01, ha="left")
+        holds = [condition.holds for condition in known.conditions()]
+        lemmas = f"{sum(holds)} of the lemmas' {len(holds)} conditions on the step sizes hold."
+        seeds = rows["seed"].nunique()
+        band = f"Lines: mean over {seeds} seeds. Bands: minimum to maximum." if seeds > 1 else "One seed."
+        figure.supxlabel(f"{band} {lemmas}", fontsize=7, color="0.35", x=0.01, ha="left")
+        return [save(figure, stem.with_name(f"{stem.name}.{kind}"), kind) for kind in ("png", "pdf")]
+
+
+def _panel(panel: Axes, rows: pd.DataFrame, lines: dict[str, str]) -> None:
+    colours = sns.color_palette("colorblind", len(lines))
+    for (name, label), colour in zip(lines.items(), colours, strict=True):
+        sns.lineplot(
+            x=rows["round"],
+            y=rows[name].where(rows[name] > ROUNDING, np.nan),
+            color=colour,
+            label=label,
+            errorbar=("pi", 100),
+            err_kws={"alpha": 0.18, "linewidth": 0},
+            ax=panel,
+        )
+    panel.set(xlabel="", ylabel="", yscale="log")
+    low, high = (math.log10(limit) for limit in panel.get_ylim())
+    if high - low < DECADES:  # else small waves look like storms
+        panel.set_ylim(10 ** (math.floor(low) - 1), 10 ** (math.ceil(high) + 1))
+    panel.yaxis.set_minor_locator(NullLocator())
+    panel.margins(x=0.01)
+    panel.legend(frameon=False, loc="best", handlelength=1.6)
