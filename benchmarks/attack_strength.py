@@ -19,9 +19,10 @@ from tqdm.auto import tqdm
 
 from robustbench_dec import attack, files
 from robustbench_dec.problem import Classifier
-from robustbench_dec.running import train as run
+from robustbench_dec.running import cells
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store import locks, zoo
+from robustbench_dec.store import results as store
 
 ROOT = Path(__file__).resolve().parents[1]
 KEYS = ["dataset", "method", "seed", "attack", "eps", "change", "checkpoint"]
@@ -83,11 +84,11 @@ def main() -> None:
             (entry,) = zoo.entries(f"{one.data_set}/{one.trainer}", arguments.results / "zoo")
             sha256, model = entry.record["checkpoint_sha256"], entry.model(arguments.device)
         else:
-            model = run.mean_model(folder, arguments.device)
+            model = store.mean_model(folder, arguments.device)
         images = cast(Classifier, one.build_problem()).images
         (usual,) = (like for like in asked.build() if like.eps == at.eps)
-        path = run.cell_path(folder, asked.name, usual, table.n_examples, one.seed)
-        stored = run.known_cell(path, sha256)
+        path = cells.cell_path(folder, asked.name, usual, table.n_examples, one.seed)
+        stored = cells.known_cell(path, sha256)
         if stored is None:
             sys.exit(f"{path} is not a cell of the zoo's network; make Table 2 and that entry again")
         outcome = attack.evaluate(

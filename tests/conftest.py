@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from robustbench_dec.attack import as_floats
 from robustbench_dec.problems.universal import Universal
 from robustbench_dec.running import suite
-from robustbench_dec.running import train as run
 from robustbench_dec.specs import table as spec
+from robustbench_dec.store import results as store
 
 TABLE = """
 title = "Tiny"
@@ -96,7 +96,7 @@ def digits() -> Universal:
 @pytest.fixture
 def model(finished: Made) -> nn.Module:
     """The trained Dec-FedTrack network."""
-    return run.mean_model(finished.folders[1])
+    return store.mean_model(finished.folders[1])
 
 
 @pytest.fixture

@@ -25,8 +25,7 @@ from robustbench_dec.leaderboard import compare
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.leaderboard.compare import Newcomer
 from robustbench_dec.leaderboard.intervals import holm, mcnemar
-from robustbench_dec.running import suite
-from robustbench_dec.running import train as run
+from robustbench_dec.running import cells, suite
 from robustbench_dec.store import zoo
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -126,14 +125,14 @@ def test_nothing_is_attacked_twice_and_an_edited_file_is_another_attack(
     name = file_with(tmp_path / "mine.py", "return (images + self.eps).clamp(0, 1)")
     first = compared(made, entry, name)
     with monkeypatch.context() as patch:
-        patch.setattr(run, "evaluate", must_not)
+        patch.setattr(cells, "evaluate", must_not)
         again = compared(made, entry, name)
         fewer = compared(made, entry, name, n_examples=15)  # the first of the same images
     assert [row.mine.accuracy for row in again] == [row.mine.accuracy for row in first]
     assert all(row.mine.right.equal(full.mine.right[:15]) for row, full in zip(fewer, first, strict=True))
     file_with(tmp_path / "mine.py", "return (images - self.eps).clamp(0, 1)")
     with monkeypatch.context() as patch, pytest.raises(AssertionError, match="must not"):
-        patch.setattr(run, "evaluate", must_not)
+        patch.setattr(cells, "evaluate", must_not)
         compared(made, entry, name)
     compared(made, entry, name)
     labels = {c["attack"] for _, _, c in leaderboard.cells(made.results) if c.get("submitted") == "user"}

@@ -27,7 +27,7 @@ from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.problems.universal import Universal
 from robustbench_dec.rendering import figures
-from robustbench_dec.running import suite
+from robustbench_dec.running import cells, pool, suite
 from robustbench_dec.running import train as run
 from robustbench_dec.running.attack_journal import Kept
 from robustbench_dec.specs import table as spec
@@ -215,7 +215,7 @@ def test_work_that_is_left_over_gets_the_threads_that_it_would_have_had(made: Ma
     before = torch.get_num_threads()
     suite.make(made.specification, made.results, jobs=2, progress=False)
     assert torch.get_num_threads() == before
-    assert files.read_sealed(made.folders[1] / "run.json")["threads_used"] == [max(1, suite.cores() // 2)]
+    assert files.read_sealed(made.folders[1] / "run.json")["threads_used"] == [max(1, pool.cores() // 2)]
 
 
 def test_a_run_that_another_machine_trains_to_other_bits_is_attacked_anew(made: Made) -> None:
@@ -306,7 +306,7 @@ def test_what_others_hold_is_left_to_them_and_the_rest_is_done(made: Made, digit
     for path in paths:
         path.unlink()
     with locks.claim(paths[1]), pytest.raises(locks.Busy):
-        run.attack(folder, attacks, problem=digits, n_examples=40, progress=False, wait=False)
+        cells.attack(folder, attacks, problem=digits, n_examples=40, progress=False, wait=False)
     assert [path.exists() for path in paths] == [True, False, True]
     with locks.claim(made.results / "runs" / tiny(made).id / "run.json"), pytest.raises(locks.Busy):
         run.train(tiny(made), made.results, progress=False, wait=False)
@@ -333,7 +333,7 @@ def test_an_attack_tidies_up_after_killed_ones(made: Made, digits: Universal) ->
     ]
     for name in left:
         cell.with_name(name).write_text("")
-    run.attack(folder, [("fgsm", FGSM(0.12))], problem=digits, n_examples=40, progress=False)
+    cells.attack(folder, [("fgsm", FGSM(0.12))], problem=digits, n_examples=40, progress=False)
     assert not leftovers(made.results)
 
 

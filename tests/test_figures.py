@@ -10,7 +10,7 @@ from robustbench_dec import data, files
 from robustbench_dec.errors import BadInput
 from robustbench_dec.rendering import curves as plots
 from robustbench_dec.rendering import figures
-from robustbench_dec.running import suite
+from robustbench_dec.running import suite, tune
 from robustbench_dec.shelf import number
 from robustbench_dec.specs import table as spec
 
@@ -119,7 +119,7 @@ def test_the_step_sizes_are_the_best_of_the_tuning() -> None:
 def test_tuning_judges_by_phi_and_marks_what_diverged(small: spec.Spec, tmp_path: Path) -> None:
     grids = {"breast_cancer": {"gt_gda": {"eta_x": [0.1, 1e6], "eta_y": ["1e-2/450"]}}}
     tuned = small.model_copy(update={"tune": spec.TuneSpec(rounds=3, grids=grids)})
-    path = suite.tune(tuned, "small", tmp_path, tmp_path, progress=False)
+    path = tune.tune(tuned, "small", tmp_path, tmp_path, progress=False)
     rows = pd.read_csv(path)
     assert list(rows["eta_x"]) == [0.1, 1e6] and list(rows["diverged"]) == [False, True]
     assert rows["phi"].notna().tolist() == [True, False]

@@ -184,7 +184,8 @@ def test_a_silent_rank_is_given_up_after_the_time_out(tmp_path: Path) -> None:
 def test_ranks_that_were_asked_for_different_runs_are_refused(tmp_path: Path) -> None:
     script = tmp_path / "differing.py"
     script.write_text(
-        "import os, sys\nfrom robustbench_dec.commands import app\nsys.argv += ['--seed', os.environ['RANK']]\napp.main()\n"
+        "import os, sys\nfrom robustbench_dec.commands import app\n"
+        "sys.argv += ['--seed', os.environ['RANK']]\napp.main()\n"
     )
     done = torchrun(2, str(script), *TRAIN[2:], "--results", str(tmp_path / "results"))
     assert done.returncode != 0 and not (tmp_path / "results").exists()

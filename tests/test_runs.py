@@ -25,9 +25,11 @@ from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.networks import topology
 from robustbench_dec.problems.universal import Universal
 from robustbench_dec.rendering import curves as plots
-from robustbench_dec.running import suite
+from robustbench_dec.running import cells, pool, suite
 from robustbench_dec.running import train as run
 from robustbench_dec.specs import table as spec
+from robustbench_dec.store import results as store
+from robustbench_dec.store.checkpoint import load_checkpoint
 from robustbench_dec.trainer import Trainer
 
 NETWORK = spec.NetworkSpec(nodes=4)  # a ring of 3 would mix to the exact mean
@@ -134,7 +136,7 @@ def test_a_damaged_checkpoint_is_detected_and_trained_again(damage: str, tmp_pat
     whole = checkpoint.read_bytes()
     checkpoint.write_bytes(whole[:-100] if damage == "truncated" else whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(BadInput, match=r"checkpoint\.safetensors has not the sha256 that run\.json tells"):
-        run.attack(folder, [("fgsm", FGSM(0.1))], problem=Universal(), n_examples=5, progress=False)
+        cells.attack(folder, [("fgsm", FGSM(0.1))], problem=Universal(), n_examples=5, progress=False)
     train(one, tmp_path)
     assert checkpoint.read_bytes() == whole
 
@@ -243,7 +245,7 @@ def test_the_model_attacked_is_the_average_of_the_nodes(tmp_path: Path) -> None:
     folder = train(tiny(rounds=2), tmp_path)
     X = safetensors.torch.load_file(folder / "checkpoint.safetensors")["X"]
     assert not X[0].equal(X[1])
-    parameters = torch.cat([p.detach().flatten() for p in run.mean_model(folder).parameters()])
+    parameters = torch.cat([p.detach().flatten() for p in store.mean_model(folder).parameters()])
     assert parameters.equal(X.mean(0))
 
 
@@ -366,7 +368,7 @@ def test_a_checkpoint_of_another_architecture_is_refused(tmp_path: Path) -> None
     card = Universal().architecture.as_json()
     X = torch.zeros(2, 1498)
     path = tmp_path / "checkpoint.safetensors"
-    assert run.load_checkpoint(checkpoint(path, {"X": X}, card)) is not None
+    assert load_checkpoint(checkpoint(path, {"X": X}, card)) is not None
     for bad, words in [
         ({"name": "cnn1", "classes": 2}, "1,498; it belongs to another architecture"),
         ({"kernel": 3}, "it belongs to another architecture"),
@@ -374,19 +376,19 @@ def test_a_checkpoint_of_another_architecture_is_refused(tmp_path: Path) -> None
         ({"depth": 3}, "network card"),
     ]:
         with pytest.raises(BadInput, match=words):
-            run.load_checkpoint(checkpoint(path, {"X": X}, card | bad))
+            load_checkpoint(checkpoint(path, {"X": X}, card | bad))
     for other in ({"name": "cnn1"}, ["cnn1"], None):
         with pytest.raises(BadInput, match="network card"):
-            run.load_checkpoint(checkpoint(path, {"X": X}, other))
+            load_checkpoint(checkpoint(path, {"X": X}, other))
     with pytest.raises(BadInput, match="not a whole"):
-        run.load_checkpoint(checkpoint(path, {"weights": X}, card))
+        load_checkpoint(checkpoint(path, {"weights": X}, card))
 
 
 def test_a_checkpoint_of_another_run_is_refused(made: Made) -> None:
     k_gt, dec_fedtrack = made.folders
     shutil.copy(k_gt / "checkpoint.safetensors", dec_fedtrack / "checkpoint.safetensors")
     with pytest.raises(BadInput, match="sha256"):
-        run.mean_model(dec_fedtrack)
+        store.mean_model(dec_fedtrack)
 
 
 class Bomb:
@@ -400,12 +402,12 @@ def test_pickles_are_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.safetensors"
     path.write_bytes(pickle.dumps(Bomb()))
     with pytest.raises(BadInput, match="pickles are not read"):
-        run.load_checkpoint(path)
+        load_checkpoint(path)
     torch.save({"X": torch.zeros(1)}, path)
     with pytest.raises(BadInput, match="pickles are not read"):
-        run.load_checkpoint(path)
+        load_checkpoint(path)
     with pytest.raises(BadInput, match="no checkpoint"):
-        run.load_checkpoint(tmp_path / "missing.safetensors")
+        load_checkpoint(tmp_path / "missing.safetensors")
 
 
 # Cells
@@ -413,18 +415,18 @@ def test_pickles_are_refused_unread(tmp_path: Path) -> None:
 
 def test_cells_that_exist_are_not_computed_again(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     before = stamps(made.results)
-    monkeypatch.setattr(run, "evaluate", must_not)
-    monkeypatch.setattr(run, "mean_model", must_not)
+    monkeypatch.setattr(cells, "evaluate", must_not)
+    monkeypatch.setattr(store, "mean_model", must_not)
     assert suite.make(made.specification, made.results, progress=False) == made.folders
     assert stamps(made.results) == before
     with pytest.raises(AssertionError, match="must not be done again"):  # a new radius is new work
-        run.attack(made.folders[0], [("fgsm", FGSM(0.07))], problem=Universal(), n_examples=40, progress=False)
+        cells.attack(made.folders[0], [("fgsm", FGSM(0.07))], problem=Universal(), n_examples=40, progress=False)
 
 
 def test_a_cell_tells_all_that_decides_its_number(made: Made, digits: Universal) -> None:
     folder = made.folders[1]
     attacks = [("pgd", PGD(0.1, steps=5)), ("uap", UAP(0.2, steps=5, batch=16))]
-    pgd, uap = run.attack(folder, attacks, problem=digits, n_examples=30, progress=False)
+    pgd, uap = cells.attack(folder, attacks, problem=digits, n_examples=30, progress=False)
     assert pgd["settings"] == {"eps": 0.1, "steps": 5, "alpha": 0.025, "random_start": True}
     bits = np.unpackbits(np.frombuffer(base64.b64decode(pgd["bits"]), np.uint8))[:30]
     assert bits.sum() == pgd["n_correct"] == round(30 * pgd["robust_acc"])
@@ -447,7 +449,7 @@ def test_universal_attacks_of_a_run_see_the_training_part_only(made: Made, monke
         return fit(self, model, images, labels)
 
     monkeypatch.setattr(UAP, "fit", spied)
-    run.attack(made.folders[0], [("uap", UAP(0.1, steps=1))], problem=problem, n_examples=5, progress=False)
+    cells.attack(made.folders[0], [("uap", UAP(0.1, steps=1))], problem=problem, n_examples=5, progress=False)
     ((images, labels),) = seen
     assert images.equal(problem.images.train_images) and labels.equal(problem.images.train_labels)
 
@@ -463,12 +465,12 @@ def test_universal_attacks_of_a_run_see_the_training_part_only(made: Made, monke
     ],
 )
 def test_cells_of_different_numbers_have_different_files(other: tuple[Any, ...]) -> None:
-    assert run.cell_path(Path("run"), *other) != run.cell_path(Path("run"), "fgsm", FGSM(0.1), None, 0, "test")
+    assert cells.cell_path(Path("run"), *other) != cells.cell_path(Path("run"), "fgsm", FGSM(0.1), None, 0, "test")
 
 
 def test_a_given_alpha_and_the_same_alpha_by_default_are_one_cell() -> None:
     default, given = PGD(0.1, rel_alpha=0.25), PGD(0.1, alpha=0.025)
-    assert run.cell_path(Path(), "pgd", default, None, 0) == run.cell_path(Path(), "pgd", given, None, 0)
+    assert cells.cell_path(Path(), "pgd", default, None, 0) == cells.cell_path(Path(), "pgd", given, None, 0)
 
 
 def test_a_cell_of_another_checkpoint_is_not_used(made: Made) -> None:
@@ -494,7 +496,7 @@ def test_a_table_is_rendered_from_cells_alone_and_always_to_the_same_bytes(
 ) -> None:
     for folder in made.folders:
         (folder / "checkpoint.safetensors").unlink()
-    for module, name in [(data, "load"), (data, "fetch"), (run, "train"), (run, "attack")]:
+    for module, name in [(data, "load"), (data, "fetch"), (run, "train"), (cells, "attack")]:
         monkeypatch.setattr(module, name, must_not)
     contents = []
     for tables, names in [(made.file.parent, RENDERED), (tmp_path / "elsewhere", RENDERED[:3])]:
@@ -507,8 +509,8 @@ def test_a_table_is_rendered_from_cells_alone_and_always_to_the_same_bytes(
     first, second = contents
     assert first == second and len(first) == 4
     rows = leaderboard.read(made.results / "leaderboard.csv")
-    cells = list(made.results.rglob("attacks/*.json"))
-    assert len(rows) == len(cells) == 6
+    there = list(made.results.rglob("attacks/*.json"))
+    assert len(rows) == len(there) == 6
     assert set(rows["table"]) == {"tiny"} and set(rows["method"]) == {"k_gt", "dec_fedtrack"}
     assert set(zip(rows["attack"], rows["eps"], strict=True)) == {("fgsm", 0.05), ("fgsm", 0.1), ("uap", 0.2)}
     frame = pd.read_csv(made.file.with_suffix(".csv"))
@@ -517,9 +519,9 @@ def test_a_table_is_rendered_from_cells_alone_and_always_to_the_same_bytes(
 
 def test_numbers_of_a_table_are_those_of_its_cells(made: Made, tmp_path: Path) -> None:
     rows = leaderboard.gather(made.results)
-    cells = [files.read_json(path) for path in made.results.rglob("attacks/*.json")]
+    there = [files.read_json(path) for path in made.results.rglob("attacks/*.json")]
     keys = ("method", "attack", "eps", "robust_acc", "clean_acc", "n_correct")
-    assert sorted(tuple(cell[key] for key in keys) for cell in cells) == sorted(
+    assert sorted(tuple(cell[key] for key in keys) for cell in there) == sorted(
         tuple(row) for row in rows[list(keys)].itertuples(index=False)
     )
 
@@ -539,7 +541,7 @@ def test_a_table_without_perturbations_is_rendered_without_their_picture(
 def test_runs_side_by_side_are_the_runs_one_after_the_other_bit_for_bit(
     finished: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suite.os, "cpu_count", lambda: 2)  # one thread for each of two workers
+    monkeypatch.setattr(pool.os, "cpu_count", lambda: 2)  # one thread for each of two workers
     smaller = finished.specification.with_profile("smaller")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the number of threads decides the order of sums, so it must be the workers'

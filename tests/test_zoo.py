@@ -18,7 +18,7 @@ from robustbench_dec import files
 from robustbench_dec.attack import predictions
 from robustbench_dec.commands import app as cli
 from robustbench_dec.errors import BadInput
-from robustbench_dec.running import train as run
+from robustbench_dec.store import results as store
 from robustbench_dec.store import zoo
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,7 +50,7 @@ def test_a_shipped_model_is_whole_small_and_known_to_the_leaderboard(name: str) 
 
 def test_an_entry_is_the_average_network_with_its_card(entry: zoo.Entry, made: Made, images: Tensor) -> None:
     folder = made.folders[1]
-    assert entry.model()(images).equal(run.mean_model(folder)(images))  # the same bits, so stored cells are its cells
+    assert entry.model()(images).equal(store.mean_model(folder)(images))  # the same bits, so stored cells are its cells
     tensors = safetensors.torch.load_file(entry.checkpoint)
     assert tensors["X"].shape[0] == 1
     assert tensors["y"].equal(safetensors.torch.load_file(folder / "perturbation.safetensors")["y"])

@@ -23,8 +23,9 @@ from robustbench_dec.networks.ranks import Lost, Ranks
 from robustbench_dec.problem import Classifier, Problem
 from robustbench_dec.rendering import attacks_table as table_module
 from robustbench_dec.rendering import figures
-from robustbench_dec.running import suite
+from robustbench_dec.running import cells, pool, suite
 from robustbench_dec.running import train as run
+from robustbench_dec.running import tune as tuning
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store import zoo
 from robustbench_dec.theory import check, claims, claims_report, diagnostics, diagnostics_plot
@@ -227,7 +228,7 @@ def attack(
             f"{folder} was trained on the problem '{name}', which has no images to attack; take a classifier"
         )
     problem = shelf.make(problem_class, problem_settings)
-    for cell in run.attack(folder, attacks, problem=problem, n_examples=n_examples, device=checked(device)):
+    for cell in cells.attack(folder, attacks, problem=problem, n_examples=n_examples, device=checked(device)):
         flags = f"  flags: {', '.join(cell['flags'])}" if cell["flags"] else ""
         accuracies = f"{cell['clean_acc']:.2%} clean, {cell['robust_acc']:.2%} robust"
         typer.echo(f"{cell['attack']} eps={cell['eps']:g}: {accuracies}{flags}")
@@ -245,7 +246,7 @@ def compare(
         str | None, typer.Option(help="Radii, for example 0.05,0.1 (default: those of stored attacks).")
     ] = None,
     n_examples: Annotated[int, typer.Option(min=1, help="First so many test images.")] = 1000,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images that are attacked at once.")] = run.BATCH_SIZE,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images that are attacked at once.")] = cells.BATCH_SIZE,
     settings: Settings = [],  # noqa: B006 (typer's way)
     results: Results = Path("results"),
     tables: Annotated[Path, typer.Option(help="Folder of the specifications.")] = Path("tables"),
@@ -402,7 +403,7 @@ def tune(
     """Try the step sizes of a specification's tune part in short runs, judged on held-out images, or by Phi."""
     wanted, jobs = spec.read(specification), workers(jobs, checked(device))
     tables = tables or specification.parent
-    path = suite.tune(wanted, specification.stem, results, tables, device=device, jobs=jobs)
+    path = tuning.tune(wanted, specification.stem, results, tables, device=device, jobs=jobs)
     typer.echo(f"wrote {path}")
 
 
@@ -546,7 +547,7 @@ def parse_settings(pairs: list[str]) -> dict[str, str]:
 
 def workers(jobs: int | None, device: str) -> int:
     """How many runs are worked on side by side."""
-    return jobs or (suite.cores() if device == "cpu" else 1)
+    return jobs or (pool.cores() if device == "cpu" else 1)
 
 
 def checked(device: str) -> str:

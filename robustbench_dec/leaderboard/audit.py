@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from robustbench_dec.running.attack_journal import unpack
+from robustbench_dec.store.bits import unpack
 
 TOLERANCE = 0.5
 """Points by which an iterated attack may miss its one-step form, or more steps fewer: a few images are chance."""

@@ -19,8 +19,9 @@ from robustbench_dec.attack import TOLERANCE, Attack, accuracy
 from robustbench_dec.attacking.foreign import Saved, attack_named, label
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard.intervals import holm, mcnemar, wilson
-from robustbench_dec.running import train as run
-from robustbench_dec.running.attack_journal import unpack
+from robustbench_dec.running.cells import BATCH_SIZE
+from robustbench_dec.running.cells import attack as attack_run
+from robustbench_dec.store.bits import unpack
 from robustbench_dec.store.zoo import Entry
 
 KNOWN: Mapping[bool, tuple[str, ...]] = {False: ("fgsm", "pgd"), True: ("uap",)}
@@ -104,7 +105,7 @@ def compare(
     *,
     eps: Sequence[float] | None = None,
     n_examples: int = 1000,
-    batch_size: int = run.BATCH_SIZE,
+    batch_size: int = BATCH_SIZE,
     device: str = "cpu",
     progress: bool = True,
 ) -> list[Row]:
@@ -197,7 +198,7 @@ class Bench:
             cell = files.read_sealed(path)
             if self._fits(cell) and _same(cell, name, attack):
                 return cell
-        (cell,) = run.attack(
+        (cell,) = attack_run(
             self.folder,
             [(name, attack)],
             problem=self.problem,

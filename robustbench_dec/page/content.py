@@ -12,7 +12,7 @@ from robustbench_dec import files
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import audit, export, references, view
 from robustbench_dec.page import pictures
-from robustbench_dec.running import train as run_files
+from robustbench_dec.store import results as store
 
 BUDGET = 800_000
 """Characters that pictures may take; the first seeds' come first, what does not fit is left out."""
@@ -86,7 +86,7 @@ def _curve(folder: Path, run: Content) -> Content | None:
     if not (folder / "curve.csv").is_file():
         return None
     try:
-        curve = run_files.curve(folder, run)
+        curve = store.curve(folder, run)
         curve["megabytes"] = curve["bytes_per_edge"] * run["ledger"]["directed_edges"] / 1e6
         curve = curve[curve["round"] > 0]  # an untrained model says nothing and would press all lines together
         measures = ["clean_acc", *(name for name in curve.columns if "@" in name)]

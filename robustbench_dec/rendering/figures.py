@@ -20,8 +20,8 @@ from robustbench_dec import data, files
 from robustbench_dec.errors import BadInput
 from robustbench_dec.rendering import curves as plots
 from robustbench_dec.rendering.attacks_table import METHODS
-from robustbench_dec.running import train as run
 from robustbench_dec.specs import table as spec
+from robustbench_dec.store import results as store
 
 AXES = {"sfo": "SFO calls per node (paired)", "exchanges": "Exchanges with neighbours"}
 GRID = 200
@@ -72,7 +72,7 @@ def gather(specification: spec.Spec, results: Path) -> pd.DataFrame:
         folder = results / "runs" / one.id
         if not (folder / "run.json").is_file():
             continue
-        curve = run.curve(folder, files.read_sealed(folder / "run.json"))
+        curve = store.curve(folder, files.read_sealed(folder / "run.json"))
         split = one.network.nodes * (curve["sfo_x"] + curve["sfo_y"])
         curve.insert(2, "sfo_split_total", split)
         names = {"dataset": block.title, "method": one.trainer, "seed": one.seed, "run_id": one.id}

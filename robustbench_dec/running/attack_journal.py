@@ -1,17 +1,13 @@
 """Batches: what an unfinished attack has done so far, in one file that is replaced after every batch."""
 
-import base64
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from robustbench_dec import bars as progress_bars
 from robustbench_dec import files
 from robustbench_dec.attack import Part
+from robustbench_dec.store.bits import pack, unpack
 
 
 class Kept(MutableMapping[int, Part]):
@@ -48,17 +44,6 @@ class Kept(MutableMapping[int, Part]):
     def _write(self) -> None:
         batches = {str(number): _written(part) for number, part in self._parts.items()}
         files.write_sealed(self.path, {"key": self.key, "batches": batches})
-
-
-def pack(bits: Tensor) -> str:
-    """Booleans (n,) as base64 of packed bits."""
-    return base64.b64encode(np.packbits(bits.numpy()).tobytes()).decode()
-
-
-def unpack(text: str, count: int) -> Tensor:
-    """The first `count` booleans of what `pack` has packed."""
-    bits = np.unpackbits(np.frombuffer(base64.b64decode(text), np.uint8), count=count)
-    return torch.from_numpy(bits.astype(bool))
 
 
 def _written(part: Part) -> dict[str, Any]:

@@ -1,38 +1,32 @@
 """A whole table: train and attack what is missing, gather, render. Files that exist are work that is done."""
 
-import contextlib
 import functools
-import itertools
-import os
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, as_completed, wait
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import active_children, get_context, parent_process
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, wait
 from pathlib import Path
-from threading import RLock, Thread
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import pandas as pd
 import safetensors.torch
-import torch
 
 from robustbench_dec import bars as progress_bars
 from robustbench_dec import files
 from robustbench_dec.attack import Attack
 from robustbench_dec.attacking.foreign import attack_named
 from robustbench_dec.data import catalogue
-from robustbench_dec.errors import BadInput, Diverged
+from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.problem import Classifier, Problem
 from robustbench_dec.rendering import attacks_table as table
 from robustbench_dec.rendering import curves as plots
 from robustbench_dec.rendering import networks_table as network_table
-from robustbench_dec.running import train as run
+from robustbench_dec.running import cells, train
+from robustbench_dec.running.pool import pool, share_of_cores
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store import locks
+from robustbench_dec.store import results as store
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -68,7 +62,7 @@ def make(
     )
     workers = min(jobs, sum(not path.is_file() for paths in outputs.values() for path in paths))
     with (
-        _share_of_cores(jobs) as threads,
+        share_of_cores(jobs) as threads,
         progress_bars.bar(total=len(outputs), desc=specification.title, unit="run", show=progress) as bar,
     ):
 
@@ -78,7 +72,7 @@ def make(
         if workers <= 1:
             work(show)
         else:
-            with _pool(workers, threads) as submit:
+            with pool(workers, threads) as submit:
                 futures = [submit(work, None) for _ in range(workers)]
                 while wait(futures, timeout=PAUSE, return_when=FIRST_EXCEPTION).not_done:
                     show()
@@ -99,7 +93,7 @@ def _outputs(block: spec.BlockSpec, one: spec.RunSpec, n_examples: int | None, r
 
 def _paths(folder: Path, n_examples: int | None, block: spec.BlockSpec, seed: int) -> list[Path]:
     """The files of the cells that the table wants of a run."""
-    return [run.cell_path(folder, name, at, n_examples, seed) for name, at in _attacks(block)]
+    return [cells.cell_path(folder, name, at, n_examples, seed) for name, at in _attacks(block)]
 
 
 def _work(
@@ -126,108 +120,6 @@ def _work(
             time.sleep(PAUSE)
 
 
-def side_by_side(
-    work: Callable[[T], R], items: Sequence[T], jobs: int, title: str, progress: bool, unit: str = "run"
-) -> list[R]:
-    """work(item) for every item, in the items' order.
-
-    `jobs` items are worked on side by side, each by a process with its share of the cores. One thread each is as fast
-    as all cores on one run after the other, and gives the same bits on machines with other numbers of cores.
-    """
-    workers = min(jobs, len(items))
-    with (
-        _share_of_cores(jobs) as threads,
-        progress_bars.bar(total=len(items), desc=title, unit=unit, show=progress) as bar,
-    ):
-        if workers <= 1:
-            done = []
-            for item in items:
-                done.append(work(item))
-                bar.update()
-            return done
-        with _pool(workers, threads) as submit:
-            futures = [submit(work, item) for item in items]
-            for future in as_completed(futures):
-                future.result()
-                bar.update()
-            return [future.result() for future in futures]
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextlib.contextmanager
-def _share_of_cores(jobs: int) -> Iterator[int]:
-    """The threads of each of so many workers, for this process too while it is the only one.
-
-    However few pieces of work are left: numbers depend on the threads a little, and what a stopped command has left
-    must come out as if it had not been stopped.
-    """
-    former = torch.get_num_threads()
-    threads = former if jobs <= 1 else max(1, cores() // jobs)
-    torch.set_num_threads(threads)
-    try:
-        yield threads
-    finally:
-        torch.set_num_threads(former)
-
-
-@contextlib.contextmanager
-def _pool(workers: int, threads: int) -> Iterator[Callable[..., Future[Any]]]:
-    """`submit` of a pool of so many processes with so many threads each; a failure inside ends them all."""
-    context = get_context("spawn")  # torch's threads do not survive a fork
-    lock, started = context.RLock(), context.Value("i", 0)
-    progress_bars.use_lock(lock)
-    pool = ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(threads, lock, started))
-
-    def submit(*call: Any) -> Future[Any]:
-        with _workers_ignore_interrupts():
-            return pool.submit(*call)
-
-    try:
-        yield submit
-    except BaseException as error:  # a failure or Ctrl-C ends all workers; what they had finished or saved is on disk
-        for worker in active_children():
-            worker.terminate()
-        progress_bars.use_lock(RLock())  # one of them may have died with the shared one in its hands
-        if isinstance(error, BrokenProcessPool):
-            raise BadInput(
-                "one of the workers was killed, most likely because memory ran out; the same command goes on where "
-                "this one was, and needs less memory with fewer --jobs"
-            ) from error
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-@contextlib.contextmanager
-def _workers_ignore_interrupts() -> Iterator[None]:
-    """Processes started inside leave Ctrl-C to this one, which ends them."""
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-
-
-def _start_worker(threads: int, lock: Any, started: Any) -> None:
-    Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(threads)
-    with started.get_lock():
-        index, started.value = started.value, started.value + 1
-    progress_bars.start_worker(index, lock)
-
-
-def _end_with_parent() -> None:
-    """Workers of a process that was killed would go on for nobody."""
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
 def _complete(
     block: spec.BlockSpec,
     one: spec.RunSpec,
@@ -239,14 +131,14 @@ def _complete(
     problems: "_Problems",
 ) -> None:
     """Train one run and compute all its cells, where they are missing; Busy where others do a part of it."""
-    train = functools.partial(run.train, one, results, device=device, progress=progress, wait=False, **saving)
-    folder = train()
+    trained = functools.partial(train.train, one, results, device=device, progress=progress, wait=False, **saving)
+    folder = trained()
     if _missing(block, folder, n_examples, one.seed):
-        train(checkpoint=True)  # a fresh clone has numbers but no checkpoints
+        trained(checkpoint=True)  # a fresh clone has numbers but no checkpoints
         # Trained on another kind of machine its bits may differ, and then all cells are to be made again.
         missing = _missing(block, folder, n_examples, one.seed)
         problem = cast(Classifier, problems.of(one))
-        run.attack(
+        cells.attack(
             folder, missing, problem=problem, n_examples=n_examples, device=device, progress=progress, wait=False
         )
 
@@ -255,7 +147,7 @@ def _missing(block: spec.BlockSpec, folder: Path, n_examples: int | None, seed: 
     """The attacks of which a finished run has no cell about its checkpoint."""
     sha256 = files.read_sealed(folder / "run.json")["checkpoint_sha256"]
     pairs = zip(_attacks(block), _paths(folder, n_examples, block, seed), strict=True)
-    return [pair for pair, path in pairs if run.usable_cell(path, sha256) is None]
+    return [pair for pair, path in pairs if cells.usable_cell(path, sha256) is None]
 
 
 class _Problems:
@@ -312,71 +204,6 @@ def blocks(specification: spec.Spec) -> list[table.Block]:
     return [_block(block) for block in specification.blocks]
 
 
-def tune(
-    specification: spec.Spec,
-    stem: str,
-    results: Path,
-    tables: Path,
-    *,
-    device: str = "cpu",
-    jobs: int = 1,
-    progress: bool = True,
-) -> Path:
-    """Short runs over the grids of [tune]; a CSV with one row per grid point.
-
-    Classifiers are judged on the validation part only, other problems by what their curves end with, such as Phi.
-    """
-    if specification.tune is None:
-        raise BadInput("this specification has no [tune] part; see tables/table2.toml for one")
-    grids = specification.tune.grids
-    trials = [
-        (block, name, dict(zip(grid, values, strict=True)))
-        for block in specification.blocks
-        for name, grid in grids.get(block.title, {}).items()
-        for values in itertools.product(*grid.values())
-    ]
-    work = functools.partial(_try, specification=specification, results=results, device=device, progress=progress)
-    rows = side_by_side(work, trials, jobs, f"tune {specification.title}", progress)
-    path = tables / f"{stem}-tune.csv"
-    files.write_text(path, pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
-    return path
-
-
-def _try(
-    trial: tuple[spec.BlockSpec, str, dict[str, Any]],
-    specification: spec.Spec,
-    results: Path,
-    device: str,
-    progress: bool,
-) -> dict[str, Any]:
-    """One row of the tuning's CSV."""
-    block, name, point = trial
-    short = specification.tune
-    assert short is not None
-    problem = block.problem | {key[8:]: value for key, value in point.items() if key.startswith("problem.")}
-    trainer = block.trainers[name] | {key: value for key, value in point.items() if not key.startswith("problem.")}
-    end = {"rounds": short.rounds, "sfo": short.sfo, "exchanges": short.exchanges}
-    one = specification.run(
-        block, name, specification.seeds[0],
-        problem=problem, trainer_settings=trainer, curve=[], curve_points=1, **end,
-    )  # fmt: skip
-    row: dict[str, Any] = {"dataset": one.data_set, "method": name, **one.budget.named, **point}
-    built = one.build_problem()
-    try:
-        folder = run.train(one, results, device=device, progress=progress)
-        record = files.read_sealed(folder / "run.json")
-        if not isinstance(built, Classifier):
-            ends = {key: value for key, value in record["final"].items() if isinstance(value, float)}
-            return row | {"diverged": False, **ends}
-        row |= {"diverged": False, "validation_clean": record["clean"]["validation"]}
-        attacks = [(attack.name, at) for attack in short.attacks.get(block.title, []) for at in attack.build()]
-        for cell in run.attack(folder, attacks, problem=built, part="validation", device=device, progress=progress):
-            row[f"{cell['attack']}@{cell['eps']:g}"] = cell["robust_acc"]
-    except Diverged:
-        row |= {"diverged": True}
-    return row
-
-
 def _tables(folder: Path) -> dict[str, set[str]]:
     """Which runs each specification beside this one asks for, itself and its profiles."""
     found = {}
@@ -398,7 +225,7 @@ def _cells(folder: Path, n_examples: int | None, block: spec.BlockSpec) -> list[
     """The files of the cells that the table wants of a finished run, with their contents where they exist."""
     record = files.read_sealed(folder / "run.json")
     paths = _paths(folder, n_examples, block, record["seed"])
-    return [(path, run.known_cell(path, record["checkpoint_sha256"])) for path in paths]
+    return [(path, cells.known_cell(path, record["checkpoint_sha256"])) for path in paths]
 
 
 def _block(block: spec.BlockSpec) -> table.Block:
@@ -418,7 +245,7 @@ def _curve(folder: Path) -> pd.DataFrame:
     record = files.read_sealed(folder / "run.json")
     added = {name: record[name] for name in ("dataset", "method", "seed")}
     ledger = {name: record["ledger"][name] for name in ("nodes", "directed_edges")}
-    return run.curve(folder, record).assign(**added, **ledger)
+    return store.curve(folder, record).assign(**added, **ledger)
 
 
 def _pictures(runs: Mapping[Path, spec.BlockSpec], specification: spec.Spec) -> tuple[list[Any], list[Any]]:

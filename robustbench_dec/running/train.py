@@ -14,42 +14,34 @@ Who trains a run or computes a cell claims it (see locks.py): several processes 
 
 import contextlib
 import csv
-import hashlib
 import io
 import json
 import math
-import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pandas as pd
 import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
+from torch import Tensor
 
 from robustbench_dec import bars as progress_bars
 from robustbench_dec import files
-from robustbench_dec.attack import Attack, accuracy, evaluate
-from robustbench_dec.errors import BadInput, Diverged
-from robustbench_dec.models import Architecture
+from robustbench_dec.attack import accuracy, evaluate
+from robustbench_dec.errors import Diverged
 from robustbench_dec.network import Network
 from robustbench_dec.networks.ranks import WAIT, Lost, Ranks
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Batch, Classifier, Problem
-from robustbench_dec.running.attack_journal import Kept, pack
 from robustbench_dec.specs.table import SCHEMA, RunSpec
 from robustbench_dec.store import locks, provenance
+from robustbench_dec.store import results as store
 from robustbench_dec.trainer import Trainer
 
 EXPLOSION = 50.0
 """A training loss this many times the smallest one will not come back."""
-
-BATCH_SIZE = 500
-"""Images that are attacked at once; every batch has a random state of its own, so this decides numbers a little."""
 
 
 def train(
@@ -86,10 +78,10 @@ def train(
     tell = (lambda word: None) if ranks is None else ranks.tell
     alone = True
     try:
-        if not _finished(folder, checkpoint):
+        if not store.finished(folder, checkpoint):
             with locks.claim(folder / "run.json", wait=wait, meanwhile=lambda: tell(WAIT)):
                 files.sweep(folder)
-                if not _finished(folder, checkpoint, told=True):
+                if not store.finished(folder, checkpoint, announce=True):
                     alone = False
                     tell("train")
                     _train(run, folder, how, ranks)
@@ -104,7 +96,7 @@ def train(
             folder.rmdir()  # if it is empty: of a run that cannot be, nothing stays
         raise
     tell("nothing to do")
-    tidy(folder)
+    store.tidy(folder)
     return folder
 
 
@@ -260,243 +252,6 @@ def _metadata(journal: bytes) -> dict[str, Any]:
     header = json.loads(journal[8 : 8 + int.from_bytes(journal[:8], "little")])
     content: dict[str, Any] = json.loads(header["__metadata__"]["journal"])
     return content
-
-
-def tidy(folder: Path) -> None:
-    """Remove what killed processes left of finished work: temporary files, locks, journals and batches."""
-    files.sweep(folder)
-    locks.sweep(folder)
-    checkpoint = folder / "checkpoint.safetensors"
-    if any(folder.glob("resume*.safetensors")) and checkpoint.is_file():
-        with contextlib.suppress(locks.Busy), locks.claim(folder / "run.json", wait=False):
-            if _finished(folder, checkpoint=True):
-                for path in folder.glob("resume*.safetensors"):
-                    files.remove(path)
-    for batches in folder.glob("attacks/.*-batches.json"):
-        cell = batches.with_name(f"{batches.name[1:].removesuffix('-batches.json')}.json")
-        if cell.is_file():
-            with contextlib.suppress(locks.Busy), locks.claim(cell, wait=False):
-                files.remove(batches)
-
-
-def mean_model(folder: Path, device: str = "cpu") -> nn.Module:
-    """The network with the average parameters x-bar of a finished run, after its bytes were checked."""
-    record = files.read_sealed(folder / "run.json")
-    path = folder / "checkpoint.safetensors"
-    if not path.is_file():
-        raise BadInput(f"{path} is missing; train the run again to attack it")
-    if files.sha256(path) != record["checkpoint_sha256"]:
-        raise BadInput(
-            f"{path} has not the sha256 that run.json tells; it is damaged or was changed, so train it again"
-        )
-    return load_checkpoint(path, device)
-
-
-def curve(folder: Path, record: Mapping[str, Any]) -> pd.DataFrame:
-    """The curve of a finished run, after its bytes were checked against its run.json."""
-    return pd.read_csv(io.BytesIO(files.verified(folder / "curve.csv", record.get("curve_sha256"))))
-
-
-def load_checkpoint(path: Path, device: str = "cpu") -> nn.Module:
-    """The average network of a checkpoint file (safetensors; pickles are refused)."""
-    try:
-        with safe_open(path, "pt", device=device) as handle:
-            card = json.loads((handle.metadata() or {}).get("architecture", "null"))
-            X = handle.get_tensor("X")
-    except FileNotFoundError as error:
-        raise BadInput(f"no checkpoint {path}") from error
-    except (SafetensorError, ValueError) as error:
-        raise BadInput(f"{path} is not a whole safetensors checkpoint ({error}); pickles are not read") from error
-    if card is None:
-        raise BadInput(f"{path} has no network card in its metadata; checkpoints of this suite have one")
-    try:
-        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in card.items()}
-        architecture = Architecture(**fields)
-    except (TypeError, AttributeError) as error:
-        raise BadInput(f"{path} has a network card that this suite cannot read: {card}") from error
-    return architecture.build(X.mean(0))
-
-
-Attacks = Sequence[tuple[str, Attack]]
-"""Attacks with the names by which they were asked for."""
-
-
-def cell_path(
-    folder: Path,
-    name: str,
-    attack: Attack,
-    n_examples: int | None,
-    seed: int,
-    part: str = "test",
-    batch_size: int = BATCH_SIZE,
-) -> Path:
-    """A cell's file: readable, with a digest of all that decides its number but the checkpoint."""
-    key = [SCHEMA, name, attack.settings(), n_examples, seed, part]
-    key += [attack.source_sha256] if attack.source_sha256 else []
-    key += [batch_size] if batch_size != BATCH_SIZE else []
-    stem = re.sub(r"\W+", "-", re.sub(r"\.py(:\w+)?$|\.safetensors$", "", Path(name).name))
-    return folder / "attacks" / f"{stem}-{attack.eps:g}-{files.digest(key)[:8]}.json"
-
-
-def known_cell(path: Path, checkpoint_sha256: str) -> dict[str, Any] | None:
-    """The cell, if it is there and is about this checkpoint; Damaged if it or its perturbation is."""
-    if not path.is_file():
-        return None
-    cell = files.read_sealed(path)
-    if cell["checkpoint_sha256"] != checkpoint_sha256:
-        return None
-    if cell["perturbation_file"] is not None:
-        files.verified(path.with_name(cell["perturbation_file"]), cell.get("perturbation_sha256"))
-    return cell
-
-
-def usable_cell(path: Path, checkpoint_sha256: str, told: bool = False) -> dict[str, Any] | None:
-    """The cell, if it needs no work: a damaged one does, which is `told` by the one who does it."""
-    try:
-        return known_cell(path, checkpoint_sha256)
-    except files.Damaged as error:
-        if told:
-            progress_bars.say(f"{error.fact}; the cell is computed again")
-        return None
-
-
-def attack(
-    folder: Path,
-    attacks: Attacks,
-    *,
-    problem: Classifier,
-    n_examples: int | None = None,
-    part: str = "test",
-    device: str = "cpu",
-    batch_size: int = BATCH_SIZE,
-    model: nn.Module | None = None,
-    submitted: str = "",
-    progress: bool = True,
-    wait: bool = True,
-) -> list[dict[str, Any]]:
-    """The cells of a finished run for each attack, computed where they are missing or damaged.
-
-    `model` is its average network where the checkpoint lies elsewhere; `submitted` tells on whose wish a cell is made,
-    where that is not a table's. Batches that are done when an attack raises are kept, and are not attacked again.
-    Cells that other processes compute are waited for; or else they are left to them, the others are computed, and the
-    whole is Busy.
-    """
-    record = files.read_sealed(folder / "run.json")
-    sha256, seed = record["checkpoint_sha256"], record["seed"]
-    cells, busy = [], None
-    for name, one in progress_bars.bar(attacks, desc=f"attacks on {folder.name}", unit="cell", show=progress):
-        path = cell_path(folder, name, one, n_examples, seed, part, batch_size)
-        cell = usable_cell(path, sha256)
-        if cell is None:
-            try:
-                with locks.claim(path, wait=wait):
-                    cell = usable_cell(path, sha256, told=True)
-                    if cell is None:
-                        model = model or mean_model(folder, device).to(device)
-                        shown = path.stem if progress else None
-                        cell = _cell(record, path, name, one, model, problem, part, n_examples, batch_size, shown)
-                        cell |= {"submitted": submitted}
-                        files.write_sealed(path, cell)
-                        files.remove(_batches(path))
-            except locks.Busy as error:
-                busy = error
-                continue
-        cells.append(cell)
-    tidy(folder)
-    if busy is not None:
-        raise busy
-    return cells
-
-
-def _batches(cell: Path) -> Path:
-    """What an unfinished cell has done so far."""
-    return cell.with_name(f".{cell.stem}-batches.json")
-
-
-def _cell(
-    record: dict[str, Any],
-    path: Path,
-    name: str,
-    one: Attack,
-    model: nn.Module,
-    problem: Classifier,
-    part: str,
-    n_examples: int | None,
-    batch_size: int,
-    progress: str | None,
-) -> dict[str, Any]:
-    """Attack, and tell all that decides the number; a universal perturbation is written beside the cell."""
-    began = time.perf_counter()
-    seed = record["seed"]
-    images, labels = getattr(problem.images, f"{part}_images"), getattr(problem.images, f"{part}_labels")
-    images, labels = images[:n_examples], labels[:n_examples]
-    outcome = evaluate(
-        one,
-        model,
-        images,
-        labels,
-        train=(problem.images.train_images, problem.images.train_labels),
-        seed=seed,
-        batch_size=batch_size,
-        progress=progress,
-        parts=Kept(_batches(path), [record["checkpoint_sha256"], len(labels)]),
-    )
-    perturbation_file = perturbation_sha256 = None
-    if outcome.perturbation is not None:
-        perturbation_file = f"{path.stem}.safetensors"
-        data = safetensors.torch.save({"y": outcome.perturbation.float().contiguous()})
-        perturbation_sha256 = hashlib.sha256(data).hexdigest()
-        files.write_bytes(path.with_name(perturbation_file), data)
-    return {
-        "schema": SCHEMA,
-        "run_id": record["id"],
-        "dataset": record["dataset"],
-        "method": record["method"],
-        "seed": seed,
-        "attack": name,
-        "submitted": "",
-        "source_sha256": one.source_sha256,
-        "settings": one.settings(),
-        "norm": one.norm,
-        "eps": one.eps,
-        "universal": one.universal,
-        "part": part,
-        "n_examples": len(labels),
-        "batch_size": batch_size,
-        "n_correct": int(outcome.robust.sum()),
-        "rarest_class": labels.bincount(minlength=len(record["classes"])).min().item() / len(labels),
-        "clean_acc": outcome.clean_accuracy,
-        "robust_acc": outcome.robust_accuracy,
-        "bits": pack(outcome.robust),
-        "attack_seed": seed,
-        "forwards": outcome.forwards,
-        "backwards": outcome.backwards,
-        "zero_gradients": outcome.zero_gradients,
-        "flags": list(outcome.flags),
-        "checkpoint_sha256": record["checkpoint_sha256"],
-        "perturbation_file": perturbation_file,
-        "perturbation_sha256": perturbation_sha256,
-        **provenance.stamp(time.perf_counter() - began),
-    }
-
-
-def _finished(folder: Path, checkpoint: bool, told: bool = False) -> bool:
-    """Whether a run is done and its files are whole; one that is damaged is `told` by the one who trains it again."""
-    path = folder / "checkpoint.safetensors"
-    if not (folder / "run.json").is_file() or (checkpoint and not path.is_file()):
-        return False
-    try:
-        record = files.read_sealed(folder / "run.json")
-        files.verified(folder / "curve.csv", record.get("curve_sha256"))
-        if record.get("perturbation_sha256"):
-            files.verified(folder / "perturbation.safetensors", record["perturbation_sha256"])
-        if path.is_file():
-            files.verified(path, record["checkpoint_sha256"])
-    except files.Damaged as error:
-        if told:
-            progress_bars.say(f"{error.fact}; the run is trained again")
-        return False
-    return True
 
 
 def _gauge(problem: Problem, run: RunSpec, shards: Batch | None) -> Callable[[Tensor], dict[str, float]]:

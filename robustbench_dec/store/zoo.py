@@ -19,7 +19,8 @@ from torch import nn
 from robustbench_dec import files, shelf
 from robustbench_dec.errors import BadInput
 from robustbench_dec.problems.universal import Universal
-from robustbench_dec.running import train as run
+from robustbench_dec.store import results as store
+from robustbench_dec.store.checkpoint import load_checkpoint
 
 OWN = ("name", "sha256", "run_id")
 """What a card has beside the fields of run.json."""
@@ -50,7 +51,7 @@ class Entry:
                 f"{self.checkpoint} has not the sha256 that its card tells; it is damaged or was changed, so fetch or "
                 "train it again"
             )
-        return run.load_checkpoint(self.checkpoint, device).to(device)
+        return load_checkpoint(self.checkpoint, device).to(device)
 
     def problem(self) -> Universal:
         """Its data, as it was trained on them."""
@@ -106,7 +107,7 @@ def add(folder: Path, name: str, zoo: Path) -> Entry:
         raise BadInput(
             f"this run was trained on {record['dataset']}, so its name should be {record['dataset']}/{parts[1]}"
         )
-    run.mean_model(folder)  # refuses a checkpoint that is missing or changed
+    store.mean_model(folder)  # refuses a checkpoint that is missing or changed
     with safe_open(folder / "checkpoint.safetensors", "pt") as handle:
         tensors = {"X": handle.get_tensor("X").mean(0, keepdim=True).contiguous()}
         if "Y" in handle.keys():  # noqa: SIM118 (not a dict)
