@@ -10,8 +10,8 @@ from robustbench_dec import shelf
 from robustbench_dec.attack import Attack
 from robustbench_dec.problem import Problem
 from robustbench_dec.trainer import Trainer
+from tests.support import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 SHELVES = [("trainer", Trainer), ("attack", Attack), ("problem", Problem)]
 PARTS = [(kind, name, contract) for kind, contract in SHELVES for name in shelf.names(kind)]
 UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}

@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 import safetensors.torch
 import torch
-from conftest import Made
 
 from attacks.fgsm import FGSM
 from attacks.pgd import PGD
@@ -31,6 +30,7 @@ from robustbench_dec.specs import table as spec
 from robustbench_dec.store import results as store
 from robustbench_dec.store.checkpoint import load_checkpoint
 from robustbench_dec.trainer import Trainer
+from tests.support.tiny import Made
 
 NETWORK = spec.NetworkSpec(nodes=4)  # a ring of 3 would mix to the exact mean
 STEPS: dict[str, dict[str, Any]] = {"dec_fedtrack": {"eta_c": 0.1, "eta_d": 1.0}, "k_gt": {"eta_c": 0.1}}

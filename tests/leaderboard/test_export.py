@@ -15,8 +15,8 @@ from robustbench_dec.commands.app import app
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import export, references, view
 from robustbench_dec.leaderboard import gather as leaderboard
+from tests.support import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
 ALWAYS = (  # the keys of every model_info file of RobustBench
     "link", "name", "authors", "additional_data", "number_forward_passes", "dataset", "venue", "architecture", "eps",

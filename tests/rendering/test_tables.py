@@ -9,8 +9,8 @@ from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.rendering import figures
 from robustbench_dec.running import suite
 from robustbench_dec.specs import table as spec
+from tests.support import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 SPECIFIED = [path for path in sorted((ROOT / "tables").glob("*.toml")) if "blocks" in spec.content(path)]
 ATTACKED = [path for path in SPECIFIED if spec.read(path).blocks[0].attacks]
 RENDERED = [path for path in ATTACKED if path.with_suffix(".csv").is_file()]

@@ -1,12 +1,10 @@
 """Which numbers the audit flags, and which it leaves in peace; on cells, in tables, and on the paper's own."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import Made
 from typer.testing import CliRunner
 
 from robustbench_dec import files
@@ -17,8 +15,8 @@ from robustbench_dec.leaderboard.audit import Point
 from robustbench_dec.rendering import attacks_table as table
 from robustbench_dec.running import suite
 from robustbench_dec.specs import table as spec
-
-ROOT = Path(__file__).resolve().parents[1]
+from tests.support import ROOT
+from tests.support.tiny import Made
 
 
 def point(attack: str, eps: float, accuracy: float, **more: Any) -> Point:

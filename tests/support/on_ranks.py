@@ -1,6 +1,6 @@
 """What test_ranks.py starts under torchrun: some rounds of every trainer, the whole stacks to a file, costs to another.
 
-torchrun --nproc-per-node R tests/on_ranks.py FOLDER [fault ...]
+torchrun --nproc-per-node R tests/support/on_ranks.py FOLDER [fault ...]
 """
 
 import json

@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matrices import DIRECTED, usual_graphs
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -26,9 +25,10 @@ from robustbench_dec.running import suite
 from robustbench_dec.running import train as run
 from robustbench_dec.specs import table as spec
 from robustbench_dec.trainer import Trainer
+from tests.support import ROOT
+from tests.support.matrices import DIRECTED, usual_graphs
 from trainers.dec_fedtrack import DecFedTrack
 
-ROOT = Path(__file__).resolve().parents[1]
 ALL = Faults(loss=0.3, stragglers=0.2, varying=True)
 KINDS = [Faults(loss=0.3), Faults(stragglers=0.3), Faults(varying=True), ALL]
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from conftest import Made
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
@@ -27,8 +26,9 @@ from robustbench_dec.leaderboard.compare import Newcomer
 from robustbench_dec.leaderboard.intervals import holm, mcnemar
 from robustbench_dec.running import cells, suite
 from robustbench_dec.store import zoo
+from tests.support import ROOT
+from tests.support.tiny import Made
 
-ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "examples" / "momentum.py"
 
 TORCHATTACKS_STYLE = """

@@ -19,8 +19,8 @@ from robustbench_dec.theory import claims as table1
 from robustbench_dec.theory import claims_report as table1_report
 from robustbench_dec.theory import claims_runs as measure
 from robustbench_dec.theory.claims_runs import Task
+from tests.support import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 TABLE = """
 title = "Tiny"
 caption = "Two methods & 100 % of the rules_of_the_game."

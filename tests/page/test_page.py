@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import browser as chromium
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -18,8 +17,9 @@ from robustbench_dec.commands.app import app
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.leaderboard import view
+from tests.support import ROOT
+from tests.support import browser as chromium
 
-ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
 EVIL = '<script>window.broken = true</script><img src=x onerror="window.broken = true">'
 

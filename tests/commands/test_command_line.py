@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Made
 
 from robustbench_dec import files
 from robustbench_dec.commands import app as cli
 from robustbench_dec.data import sources
 from robustbench_dec.networks import topology
 from robustbench_dec.rendering import curves as plots
+from tests.support import ROOT
+from tests.support.tiny import Made
 from trainers.dec_fedtrack import DecFedTrack
 
-ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = [one.name or one.callback.__name__ for one in cli.app.registered_commands if one.callback]
 Run = Callable[..., tuple[int, str, str]]
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Made
 
 from attacks.fgsm import FGSM
 from robustbench_dec import files, page
@@ -32,8 +31,8 @@ from robustbench_dec.running import train as run
 from robustbench_dec.running.attack_journal import Kept
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store import locks
-
-ROOT = Path(__file__).resolve().parents[1]
+from tests.support import ROOT
+from tests.support.tiny import Made
 
 
 def _by_path(path: Path) -> Any:

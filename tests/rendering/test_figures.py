@@ -13,9 +13,10 @@ from robustbench_dec.rendering import figures
 from robustbench_dec.running import suite, tune
 from robustbench_dec.shelf import number
 from robustbench_dec.specs import table as spec
+from tests.support import ROOT
 
 SIX = ["dec_fedtrack", "dream", "dm_hsgd", "gt_da", "gt_gda", "gt_srvr"]
-FULL = spec.read(Path(__file__).parents[1] / "tables" / "figures.toml")
+FULL = spec.read(ROOT / "tables" / "figures.toml")
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +105,7 @@ def test_figures_without_a_run_are_refused(small: spec.Spec, tmp_path: Path) -> 
 
 
 def test_the_step_sizes_are_the_best_of_the_tuning() -> None:
-    tuned = pd.read_csv(Path(__file__).parents[1] / "tables" / "figures-tune.csv")
+    tuned = pd.read_csv(ROOT / "tables" / "figures-tune.csv")
     assert FULL.tune is not None
     for block in FULL.blocks:
         for method, settings in block.trainers.items():

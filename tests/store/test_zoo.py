@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from conftest import Made
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
@@ -20,8 +19,8 @@ from robustbench_dec.commands import app as cli
 from robustbench_dec.errors import BadInput
 from robustbench_dec.store import results as store
 from robustbench_dec.store import zoo
-
-ROOT = Path(__file__).resolve().parents[1]
+from tests.support import ROOT
+from tests.support.tiny import Made
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from test_trainers import BOXED, LOCAL, NOISY, QUICK, QUIET, TRACKING, dec_fedtrack, drawing, settle, stage, states
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -24,6 +23,20 @@ from robustbench_dec.problems.quadratic import Quadratic
 from robustbench_dec.problems.universal import Universal
 from robustbench_dec.theory import check
 from robustbench_dec.trainer import Trainer
+from tests.support import ROOT
+from tests.support.quick_trainers import (
+    BOXED,
+    LOCAL,
+    NOISY,
+    QUICK,
+    QUIET,
+    TRACKING,
+    dec_fedtrack,
+    drawing,
+    settle,
+    stage,
+    states,
+)
 from trainers.dgda_vr import DGDAVR
 from trainers.dm_hsgd import DMHSGD
 from trainers.dream import Dream
@@ -566,7 +579,7 @@ def test_local_steps_node_by_node_must_be_as_many_as_nodes() -> None:
 
 # --- the promises, tried on a user's own trainer ----------------------------------------------------------------------
 
-MINE = (Path(__file__).parents[1] / "examples" / "mine.py").read_text()
+MINE = (ROOT / "examples" / "mine.py").read_text()
 
 
 def checked(tmp_path: Path, text: str, *options: str) -> Any:

@@ -26,11 +26,11 @@ from robustbench_dec.problems.universal import Universal
 from robustbench_dec.specs.table import NetworkSpec
 from robustbench_dec.theory.diagnostics import Constants, Onlooker, diagnose, quantities
 from robustbench_dec.trainer import Trainer
+from tests.support import ROOT
 from trainers.dec_fedtrack import DecFedTrack, State
 from trainers.gt_gda import GTGDA
 from trainers.lu_gt import LUGT
 
-ROOT = Path(__file__).resolve().parents[1]
 QUIET = Quadratic(instance=4)
 NOISY = Quadratic(m=8, noise=0.3)
 RING = NetworkSpec(graph="ring", nodes=10)

@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matrices import DIRECTED, usual_graphs
 from scipy.special import eval_chebyu
 from torch import Tensor
 
@@ -18,6 +17,7 @@ from robustbench_dec.network import Network
 from robustbench_dec.networks import topology
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Batch, Problem
+from tests.support.matrices import DIRECTED, usual_graphs
 
 matrices = st.one_of(
     usual_graphs,

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import on_ranks
 import pytest
 import safetensors.torch
 import torch
@@ -22,8 +21,7 @@ from robustbench_dec.errors import BadInput
 from robustbench_dec.network import Gossip, Network
 from robustbench_dec.networks.ranks import Ranks, needed
 from robustbench_dec.store import locks
-
-ROOT = Path(__file__).resolve().parents[1]
+from tests.support import ROOT, on_ranks
 
 
 def torchrun(processes: int, *command: str, **settings: Any) -> subprocess.CompletedProcess[str]:
@@ -50,7 +48,7 @@ def simulated() -> dict[str, tuple[dict[str, Tensor], dict[str, int]]]:
 def test_processes_give_the_simulators_numbers_at_the_same_costs(
     processes: int, simulated: dict[str, tuple[dict[str, Tensor], dict[str, int]]], tmp_path: Path
 ) -> None:
-    done = torchrun(processes, str(ROOT / "tests" / "on_ranks.py"), str(tmp_path))
+    done = torchrun(processes, str(ROOT / "tests" / "support" / "on_ranks.py"), str(tmp_path))
     assert done.returncode == 0, done.stderr[-3000:]
     stacks = safetensors.torch.load_file(tmp_path / "stacks.safetensors")
     costs = json.loads((tmp_path / "costs.json").read_text())

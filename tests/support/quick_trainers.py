@@ -1,0 +1,89 @@
+"""Every trainer with settings that make its tests fast, problems whose solution is known, and the way there."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from robustbench_dec.network import Network
+from robustbench_dec.networks import topology
+from robustbench_dec.oracle import Oracle
+from robustbench_dec.problem import Problem
+from robustbench_dec.problems.quadratic import Quadratic
+from robustbench_dec.trainer import Trainer
+from trainers.dec_fedtrack import DecFedTrack
+from trainers.dgda_vr import DGDAVR
+from trainers.dm_hsgd import DMHSGD
+from trainers.dream import Dream
+from trainers.fed_norm_sgda import FedNormSGDA
+from trainers.fedgda_gt import FedGDAGT
+from trainers.gt_da import GTDA
+from trainers.gt_gda import GTGDA
+from trainers.gt_srvr import GTSRVR
+from trainers.k_gt import KGT
+from trainers.local_sgda import LocalSGDA
+from trainers.lu_gt import LUGT
+from trainers.momentum_local_sgda import MomentumLocalSGDA
+from trainers.sagda import SAGDA
+
+NOISY = Quadratic(m=8, noise=0.3)
+BOXED = Quadratic(instance=4, bound=0.3, coercive=True, amplitude=0.5)
+QUIET = Quadratic(instance=4)
+
+
+def stage(problem: Problem, nodes: int = 10, seed: int = 0, graph: str = "ring") -> tuple[Oracle, Network]:
+    net = Network(topology.build(graph, nodes))
+    return Oracle(problem, nodes, seed, net.ledger), net
+
+
+def states(trainer: Trainer, problem: Problem, rounds: int, **where: Any) -> list[Any]:
+    oracle, net = stage(problem, **where)
+    path = [trainer.init(oracle, net)]
+    for _ in range(rounds):
+        path.append(trainer.step(path[-1], oracle, net))
+    return path
+
+
+def dec_fedtrack(K: int = 5, batch: int = 1, **settings: Any) -> DecFedTrack:
+    return DecFedTrack(**{"eta_c": 0.1 / K, "eta_d": 0.2 / K, "K": K, "batch": batch} | settings)
+
+
+def k_gt(K: int = 5, batch: int = 1, **settings: Any) -> KGT:
+    return KGT(**{"eta_c": 0.1 / K, "K": K, "batch": batch} | settings)
+
+
+TRACKING = {"eta_x": 0.1, "eta_y": 0.2}
+LOCAL = {"eta_x": 0.02, "eta_y": 0.04, "K": 5}
+QUICK: dict[str, Trainer] = {
+    "dec_fedtrack": dec_fedtrack(),
+    "dgda_vr": DGDAVR(**TRACKING, q=3, batch=1),
+    "dm_hsgd": DMHSGD(**TRACKING, batch=1),
+    "dream": Dream(**TRACKING, batch=1, big_batch=1),
+    "fed_norm_sgda": FedNormSGDA(**LOCAL, batch=1),
+    "fedgda_gt": FedGDAGT(**LOCAL),
+    "gt_da": GTDA(eta_x=0.3, eta_y=0.2),
+    "gt_gda": GTGDA(**TRACKING),
+    "gt_srvr": GTSRVR(**TRACKING, q=3, batch=1),
+    "k_gt": k_gt(),
+    "local_sgda": LocalSGDA(**LOCAL, batch=1),
+    "lu_gt": LUGT(**LOCAL),
+    "momentum_local_sgda": MomentumLocalSGDA(**LOCAL, batch=1),
+    "sagda": SAGDA(**LOCAL, batch=1),
+}
+
+
+def drawing(name: str, batch: int) -> Trainer:
+    """A trainer of QUICK with another batch, if it draws any."""
+    trainer = QUICK[name]
+    return replace(trainer, batch=batch) if "batch" in trainer.settings() else trainer
+
+
+def settle(trainer: Trainer, oracle: Oracle, net: Network, norm: Callable[[Tensor], Tensor], goal: float) -> float:
+    """Train until the norm at the mean is below the goal, at most 1500 rounds; the norm."""
+    state = trainer.init(oracle, net)
+    for t in range(1500):
+        state = trainer.step(state, oracle, net)
+        if t % 50 == 49 and norm(state.X.mean(0)).norm() <= goal:
+            break
+    return norm(state.X.mean(0)).norm().item()
