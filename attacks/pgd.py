@@ -8,7 +8,7 @@ alpha = rel_alpha eps unless it is given.
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torchattacks
 from torch import Tensor, nn
@@ -20,6 +20,8 @@ from robustbench_dec.errors import BadInput
 @dataclass(frozen=True)
 class PGD(Attack):
     """`steps` steps of size alpha."""
+
+    title: ClassVar[str] = "PGD"
 
     steps: int = 20
     rel_alpha: float = 0.25

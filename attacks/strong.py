@@ -11,7 +11,7 @@ same batch is right under `strong`.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torchattacks
@@ -24,6 +24,8 @@ from robustbench_dec.errors import BadInput
 @dataclass(frozen=True)
 class Strong(Attack):
     """`steps` of APGD and FAB, `queries` of Square, after `pgd_steps` of PGD; untargeted FAB for few classes."""
+
+    title: ClassVar[str] = "strong"
 
     steps: int = 20
     queries: int = 200

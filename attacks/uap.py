@@ -34,6 +34,7 @@ ADDED: dict[str, Any] = {"decay": False, "targeted": 0}
 class UAP(Attack):
     """`steps` minibatches of `batch` training images; alpha = rel_alpha eps unless it is given."""
 
+    title: ClassVar[str] = "UAP"
     universal: ClassVar[bool] = True
 
     step: Literal["gradient", "sign", "adam", "momentum"] = "sign"

@@ -7,12 +7,13 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import MutableMapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from robustbench_dec import parts as shared
 from robustbench_dec.attacking.model_use import (
     PassCounter,
     accuracy,
@@ -42,22 +43,23 @@ GIVE_UP = 3
 
 
 @dataclass(frozen=True)
-class Attack(ABC):
+class Attack(shared.Part, ABC):
     """One attack at one radius."""
 
     norm: ClassVar[str] = "Linf"
     universal: ClassVar[bool] = False
     """Whether one perturbation serves all images; such an attack learns it in `fit`."""
-    source_sha256: ClassVar[str | None] = None
-    """The digest of a user's file, which decides the numbers as settings do."""
+    one_step: ClassVar[bool] = False
+    """Whether it is a single step, which an attack of several must not be weaker than."""
 
     eps: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.eps < math.inf:
             raise BadInput(f"eps, the radius of an attack, must be a number of 0 or more, not {self.eps}")
 
-    def check(self, shape: tuple[int, ...], classes: int) -> None:  # noqa: B027 (most attacks refuse nothing)
+    def check(self, shape: tuple[int, ...], classes: int) -> None:
         """Refuse, before anything is attacked, images (C, H, W) or a number of classes that it cannot handle."""
 
     def fit(self, model: nn.Module, images: Tensor, labels: Tensor) -> "Attack":
@@ -67,10 +69,6 @@ class Attack(ABC):
     @abstractmethod
     def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         """Images like `images`, meant to be misclassified."""
-
-    def settings(self) -> dict[str, Any]:
-        """Every strength, resolved to the value that is used."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True)

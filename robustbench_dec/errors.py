@@ -1,4 +1,13 @@
-"""The one exception that a user is meant to read."""
+"""The one exception that a user is meant to read, and how it tells an error in a user's own file."""
+
+import traceback
+from pathlib import Path
+
+USERS = "robustbench_dec_user_"
+"""How the modules of users' own files are called."""
+
+PLUGGED = (USERS, "trainers.", "attacks.")
+"""The modules whose authors want to read file and line in the sentence."""
 
 
 class BadInput(Exception):
@@ -10,3 +19,14 @@ class BadInput(Exception):
 
 class Diverged(BadInput):
     """Training left the finite numbers; the message names the round and the step sizes."""
+
+
+def raised(error: BaseException) -> str:
+    """What a part's code raised, and in which line of its file."""
+    what = f"{type(error).__name__}: {error}".rstrip(": ")
+    lines = [
+        f"{Path(frame.f_code.co_filename).name}, line {line}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).startswith(PLUGGED)
+    ]
+    return f"{what} ({lines[-1]})" if lines and not isinstance(error, SyntaxError) else what

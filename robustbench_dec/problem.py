@@ -6,20 +6,22 @@ Small letters are one node's vector, capital letters are stacks with one row per
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import fields
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from robustbench_dec.data import Dataset
 from robustbench_dec.models import Architecture
+from robustbench_dec.parts import Part
 
 Batch = tuple[Tensor, ...]
 """Samples of all nodes: each tensor is (n, b, ...); without the first axis, the samples of one node."""
 
 
-class Problem(ABC):
+@dataclass(frozen=True)
+class Problem(Part, ABC):
     """A loss, a feasible set for y, and who holds which samples. Subclasses are frozen dataclasses of settings."""
 
     dual_settings: ClassVar[tuple[str, ...]] = ()
@@ -32,10 +34,6 @@ class Problem(ABC):
         """Forget the data of all nodes, where a process needs only its own share; asked for, they are loaded anew."""
         for name in self.whole_data:
             self.__dict__.pop(name, None)
-
-    def settings(self) -> dict[str, Any]:
-        """Every setting by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
     @abstractmethod
     def start(self, seed: int) -> tuple[Tensor, Tensor]:
@@ -83,6 +81,7 @@ class Problem(ABC):
         return torch.stack(Gx), torch.stack(losses)
 
 
+@dataclass(frozen=True)
 class Classifier(Problem):
     """A problem whose x is an image classifier that attacks can attack."""
 

@@ -1,7 +1,7 @@
 """Trainer: init and step over a frozen state. Subclasses are frozen dataclasses whose fields are the settings."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -9,21 +9,15 @@ from torch import Tensor
 from robustbench_dec.errors import BadInput
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
+from robustbench_dec.parts import Part
 
 
 @dataclass(frozen=True)
-class Trainer(ABC):
+class Trainer(Part, ABC):
     """One algorithm. It gets gradients from the oracle only and talks through the network only."""
-
-    title: ClassVar[str]
-    """The method's name in tables."""
 
     has_dual: ClassVar[bool] = True
     """Whether the method trains y; if not, it minimises f(., 0)."""
-
-    def settings(self) -> dict[str, Any]:
-        """Every setting by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @abstractmethod
     def init(self, oracle: Oracle, net: Network) -> Any:

@@ -47,6 +47,7 @@ class DGDAVR(Trainer):
     restart_batch: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.eta_x > 0, f"eta_x must be a positive step size, not {self.eta_x}")
         require(self.eta_y > 0, f"eta_y must be a positive step size, not {self.eta_y}")
         require(self.q >= 1, f"q, the period of restarts, must be at least 1 step, not {self.q}")

@@ -32,6 +32,7 @@ class DMHSGD(Trainer):
     order: Order = "atc"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.eta_x > 0, f"eta_x must be a positive step size, not {self.eta_x}")
         require(self.eta_y > 0, f"eta_y must be a positive step size, not {self.eta_y}")
         require(0 < self.beta_x <= 1, f"beta_x must be more than 0 and at most 1, not {self.beta_x}")

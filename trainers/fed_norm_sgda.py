@@ -41,6 +41,7 @@ class FedNormSGDA(Trainer):
     batch: int = 128
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("eta_x", "eta_y", "gamma_x", "gamma_y"):
             require(getattr(self, name) > 0, f"{name} must be a positive step size, not {getattr(self, name)}")
         steps = (self.K,) if isinstance(self.K, int) else self.K

@@ -35,6 +35,7 @@ class FedGDAGT(Trainer):
     K: int = 5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.eta_x > 0, f"eta_x must be a positive step size, not {self.eta_x}")
         require(self.eta_y > 0, f"eta_y must be a positive step size, not {self.eta_y}")
         require(self.K >= 1, f"K must be at least 1 local step, not {self.K}")

@@ -31,6 +31,7 @@ class GTDA(Trainer):
     order: Order = "atc"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.eta_x > 0, f"eta_x must be a positive step size, not {self.eta_x}")
         require(self.eta_y > 0, f"eta_y must be a positive step size, not {self.eta_y}")
         require(self.period >= 2, f"period must be at least 2, one step in x and one in y, not {self.period}")

@@ -28,6 +28,7 @@ class GTGDA(Trainer):
     order: Order = "atc"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.eta_x > 0, f"eta_x must be a positive step size, not {self.eta_x}")
         require(self.eta_y > 0, f"eta_y must be a positive step size, not {self.eta_y}")
 

@@ -39,6 +39,7 @@ class KGT(Trainer):
     correction: Literal["lemma", "gossip", "zero"] = "lemma"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.K >= 1, f"K must be at least 1 local step, not {self.K}")
         require(self.eta_c > 0, f"eta_c must be a positive step size, not {self.eta_c}")
         require(self.eta_s > 0, f"eta_s must be positive, not {self.eta_s}")

@@ -38,6 +38,7 @@ class SAGDA(Trainer):
     batch: int = 128
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("eta_x", "eta_y", "server_x", "server_y"):
             require(getattr(self, name) > 0, f"{name} must be a positive step size, not {getattr(self, name)}")
         require(self.K >= 1, f"K must be at least 1 local step, not {self.K}")

@@ -84,11 +84,6 @@ class Library(Foreign):
             if getattr(self, name) < least:
                 raise BadInput(f"{self.title} needs {name} of at least {least}, not {getattr(self, name)}")
 
-    @property
-    def title(self) -> str:
-        """Its name in sentences."""
-        return f"torchattacks' {type(self).__name__}"
-
     def check(self, shape: tuple[int, ...], classes: int) -> None:
         if self.colours is not None and shape[0] != self.colours:
             raise BadInput(f"{self.title} needs images of {self.colours} colours, these have {shape[0]}")
@@ -132,6 +127,6 @@ def named(name: str) -> type[Attack]:
     if name not in names():
         offered = [each for each in names() if each not in REFUSED]
         raise BadInput(f"torchattacks has no attack '{name}'; there are: {', '.join(offered)}")
-    found = adapt(getattr(torchattacks, name), Library, KINDS, **TRAPS.get(name, {}))
+    found = adapt(getattr(torchattacks, name), Library, KINDS, title=f"torchattacks' {name}", **TRAPS.get(name, {}))
     assert found is not None
     return found

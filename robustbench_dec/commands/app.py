@@ -91,7 +91,10 @@ def list_parts() -> None:
     """What there is: trainers, attacks, data sets, graphs."""
     for kind in ("trainer", "attack"):
         more = " (and torchattacks:NAME, path/to/mine.py:Mine, y.safetensors)" if kind == "attack" else ""
-        typer.echo(f"{kind}s: {', '.join(shelf.names(kind))}{more}")
+        reasons = shelf.broken(kind)
+        typer.echo(f"{kind}s: {', '.join(name for name in shelf.names(kind) if name not in reasons)}{more}")
+        for reason in reasons.values():
+            typer.echo(f"BROKEN: {reason}")
     typer.echo(f"data sets: {', '.join(data.names())}")
     typer.echo(f"graphs: {', '.join(topology.GRAPHS)}")
     typer.echo(f"weights: {', '.join(topology.WEIGHTS)}")

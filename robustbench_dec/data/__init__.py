@@ -1,9 +1,9 @@
 """Data sets by name: fetched from several sources, verified by sha256, kept compactly, split among nodes."""
 
-from robustbench_dec.data.catalogue import names
+from robustbench_dec.data.catalogue import names, titles
 from robustbench_dec.data.fetching import fetch
 from robustbench_dec.data.images import Dataset, load
 from robustbench_dec.data.partition import split
 from robustbench_dec.data.tabular import Tabular, load_tabular
 
-__all__ = ["Dataset", "Tabular", "fetch", "load", "load_tabular", "names", "split"]
+__all__ = ["Dataset", "Tabular", "fetch", "load", "load_tabular", "names", "split", "titles"]

@@ -64,6 +64,7 @@ class Entry:
     package: Package | None = None
     system_folder: str = ""  # where a package of the operating system puts the files
     system_package: str = ""
+    title: str = ""  # its printed name, where that is another
 
     @property
     def kind(self) -> str:
@@ -113,6 +114,7 @@ CATALOGUE: dict[str, Entry] = {
     for entry in (
         Entry(
             name="mnist",
+            title="MNIST",
             classes=DIGITS,
             files=_idx(
                 "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
@@ -126,6 +128,7 @@ CATALOGUE: dict[str, Entry] = {
         ),
         Entry(
             name="fashion-mnist",
+            title="Fashion-MNIST",
             classes=(
                 "T-shirt/top",
                 "Trouser",
@@ -151,6 +154,7 @@ CATALOGUE: dict[str, Entry] = {
         ),
         Entry(
             name="cifar10",
+            title="CIFAR-10",
             classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
             files={
                 "data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
@@ -195,7 +199,7 @@ CATALOGUE: dict[str, Entry] = {
         ),
         _libsvm("phishing", 68, {"phishing": "0cf66ef36604c393da9359b2e5d894a2df8aee31fd184633cefa138add2ef08a"}),
         # scikit-learn brings these along: no files
-        Entry("digits", DIGITS),
+        Entry("digits", DIGITS, title="Digits"),
         Entry("breast_cancer", ("malignant", "benign"), features=30),
     )
 }
@@ -204,6 +208,11 @@ CATALOGUE: dict[str, Entry] = {
 def names(kind: str | None = None) -> list[str]:
     """The data sets that `fetch` knows, all or those of one kind."""
     return sorted(name for name, entry in CATALOGUE.items() if kind in (None, entry.kind))
+
+
+def titles() -> dict[str, str]:
+    """The printed name of every data set, in the order of the catalogue."""
+    return {name: entry.title or name for name, entry in CATALOGUE.items()}
 
 
 def find(name: str, kind: str | None = None) -> Entry:

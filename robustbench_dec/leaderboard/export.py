@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from robustbench_dec import files
+from robustbench_dec import files, titles
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import references, view
 from robustbench_dec.rendering.attacks_table import escape_latex
@@ -43,7 +43,7 @@ def latex(frame: pd.DataFrame) -> str:
 
 def latex_line(entry: dict[str, Any]) -> str:
     """One entry of `view.averaged` as a line of that table."""
-    names = (view.dataset_title(entry["dataset"]), entry["model"], entry["attack_label"])
+    names = (titles.dataset(entry["dataset"]), entry["model"], entry["attack_label"])
     accuracies = (_percent(entry["clean"], entry["clean_std"]), _percent(entry["robust"], entry["robust_std"]))
     cells = [*map(escape_latex, names), f"{entry['eps']:g}", *accuracies, str(entry["seeds"])]
     return " & ".join(cells) + " \\\\\n"

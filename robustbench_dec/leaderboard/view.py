@@ -5,7 +5,6 @@ Seeds are averaged where everything else is equal: the training settings, the at
 images. Two trainings of one method (another radius, other rounds) are two models, and their labels say what differs.
 """
 
-import functools
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -15,12 +14,10 @@ from typing import Any
 
 import pandas as pd
 
-from robustbench_dec import files, shelf
+from robustbench_dec import data, files, shelf, titles
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather as leaderboard
-from robustbench_dec.rendering.attacks_table import ATTACKS, METHODS, Entry
-from robustbench_dec.rendering.curves import DATASETS
-from robustbench_dec.trainer import Trainer
+from robustbench_dec.rendering.attacks_table import Entry
 
 WORDS = {"problem.eps": "training δ", "network.loss": "link loss", "n_examples": "images", "rel_alpha": "alpha/eps"}
 """How a label calls a setting, where its own name would mislead."""
@@ -120,38 +117,21 @@ def averaged(frame: pd.DataFrame) -> list[Settings]:
                 "flags": sorted({flag for row in rows for flag in row["reliability_flags"].split(";") if flag}),
             }
         )
-    ranks = [_ranks(known, {entry[column] for entry in entries}) for column, known in _KNOWN.items()]
+    ranks = [
+        _ranks(titles.in_order((entry[column] for entry in entries), known))
+        for column, known in {"dataset": data.titles(), "attack": titles.attacks()}.items()
+    ]
     order = lambda e: (ranks[0][e["dataset"]], ranks[1][e["attack"]], e["attack_label"], e["eps"], -e["robust"])  # noqa: E731
     return sorted(entries, key=order)
 
 
-@functools.cache
-def method_title(name: str) -> str:
-    """A trainer's printed name; a name that is on no shelf is its own title."""
-    if name not in shelf.names("trainer"):
-        return name
-    return str(getattr(shelf.find("trainer", name, Trainer), "title", name))  # type: ignore[type-abstract]
-
-
-def attack_title(name: str) -> str:
-    return ATTACKS.get(name, name)
-
-
-def dataset_title(name: str) -> str:
-    return DATASETS.get(name, name)
-
-
-_KNOWN: Mapping[str, Collection[str]] = {"dataset": DATASETS, "attack": ATTACKS}
-
-
 def method_ranks(names: Iterable[str]) -> dict[str, int]:
     """Methods in the order of the printed tables, which is that of their colours, then the others by alphabet."""
-    return _ranks(METHODS, set(names))
+    return _ranks(titles.in_order(names, titles.methods()))
 
 
-def _ranks(known: Collection[str], names: Collection[str]) -> dict[str, int]:
-    first = [name for name in known if name in names]
-    return {name: rank for rank, name in enumerate(first + sorted(set(names) - set(first)))}
+def _ranks(names: Iterable[str]) -> dict[str, int]:
+    return {name: rank for rank, name in enumerate(names)}
 
 
 def _submitters(frame: pd.DataFrame) -> list[str]:
@@ -164,12 +144,12 @@ def _labelled(frame: pd.DataFrame, records: Mapping[str, Settings]) -> pd.DataFr
     rows = frame.to_dict("records")
     setups = [_setup(row, records.get(row["run_id"])) for row in rows]
     strengths = [_strength(row) for row in rows]
-    titles = [method_title(name) for name in frame["method"]]
-    attacks = [attack_title(name) for name in frame["attack"]]
+    methods = [titles.method(name) for name in frame["method"]]
+    attacks = [titles.attack(name) for name in frame["attack"]]
     return frame.assign(
         setup=[files.digest(setup)[:10] for setup in setups],
         strength=[files.digest(strength)[:10] for strength in strengths],
-        model=_told_apart(titles, list(zip(frame["dataset"], frame["method"], strict=True)), setups),
+        model=_told_apart(methods, list(zip(frame["dataset"], frame["method"], strict=True)), setups),
         attack_label=_told_apart(attacks, list(zip(frame["dataset"], frame["attack"], strict=True)), strengths),
     )
 
@@ -192,7 +172,7 @@ def _strength(row: Settings) -> Settings:
     return settings | {"n_examples": int(row["n_examples"])}
 
 
-def _told_apart(titles: list[str], families: list[tuple[str, str]], settings: list[Settings]) -> list[str]:
+def _told_apart(names: list[str], families: list[tuple[str, str]], settings: list[Settings]) -> list[str]:
     """Titles, with the settings that differ within a family in brackets behind them."""
     variants: dict[tuple[str, str], dict[str, Settings]] = defaultdict(dict)
     for family, one in zip(families, settings, strict=True):
@@ -203,7 +183,7 @@ def _told_apart(titles: list[str], families: list[tuple[str, str]], settings: li
         for digest, one in known.items()
     }
     labels = []
-    for title, family, one in zip(titles, families, settings, strict=True):
+    for title, family, one in zip(names, families, settings, strict=True):
         words = told[family, files.digest(one)]
         labels.append(f"{title} ({', '.join(words[:TOLD])}{', …' * (len(words) > TOLD)})" if words else title)
     return labels

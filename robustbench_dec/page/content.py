@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import seaborn as sns
 
-from robustbench_dec import files
+from robustbench_dec import files, titles
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import audit, export, references, view
 from robustbench_dec.page import pictures
@@ -51,9 +51,9 @@ def gather(frame: pd.DataFrame, results: Path) -> Content:
         "curves": {run_id: curve for run_id, run in runs.items() if (curve := _curve(results / "runs" / run_id, run))},
         "pictures": _pictures(rows, runs, cells, results),
         "titles": {
-            "dataset": {name: view.dataset_title(name) for name in _names(entries, "dataset")},
-            "method": {name: view.method_title(name) for name in view.method_ranks(frame["method"])},
-            "attack": {name: view.attack_title(name) for name in _names(entries, "attack")},
+            "dataset": {name: titles.dataset(name) for name in _names(entries, "dataset")},
+            "method": {name: titles.method(name) for name in view.method_ranks(frame["method"])},
+            "attack": {name: titles.attack(name) for name in _names(entries, "attack")},
         },
         "colours": _colours(frame),
         "flags": dict(audit.FLAGS),

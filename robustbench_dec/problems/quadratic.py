@@ -57,6 +57,7 @@ class Quadratic(Problem):
     dtype: torch.dtype = torch.float64
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("d", "q", "m"):
             if getattr(self, name) < 1:
                 raise BadInput(f"{name} must be at least 1, not {getattr(self, name)}")

@@ -57,6 +57,7 @@ class RobustLogistic(Problem):
     precision: str = "double"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise BadInput(f"no {name} {getattr(self, name)!r}; there are: {', '.join(choices)}")

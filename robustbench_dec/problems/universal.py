@@ -43,6 +43,7 @@ class Universal(Classifier):
     normalised: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.eps < math.inf:
             raise BadInput(f"eps, the radius of y, must be a number of 0 or more, not {self.eps}")
         if self.kernel < 1 or self.kernel % 2 == 0:

@@ -16,14 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from robustbench_dec import files, shelf
+from robustbench_dec import files, titles
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import audit as audits
 
-FIRST = ("k_gt", "dec_fedtrack")  # where methods are listed without another order
-METHODS = shelf.titles(FIRST)
-ATTACKS = {"clean": "Clean", "fgsm": "FGSM", "pgd": "PGD", "uap": "UAP"}
-CLEAN = ("clean", 0.0)
+CLEAN = (titles.CLEAN, 0.0)
 MARK = "†"  # an entry that the audit flags
 LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
@@ -134,7 +131,8 @@ def _findings(blocks: Sequence[Block], percent: Mapping[Key, float]) -> list[tup
         }
         for finding in audits.findings(list(points)):
             point, other = finding.point, finding.other
-            where = f"{block.title}, {_method(method)}, {_column(point.attack, point.eps)}: {100 * point.accuracy:.2f}"
+            column = _column(point.attack, point.eps)
+            where = f"{block.title}, {titles.method(method)}, {column}: {100 * point.accuracy:.2f}"
             than = _column(*CLEAN) if other is None else _column(other.attack, other.eps)
             limit = 100 * (finding.limit or 0)
             below = finding.flag == "below_chance"
@@ -218,7 +216,7 @@ def _markdown(
     for block in blocks:
         head = ["Method", *(escape_markdown(_column(*column)) for column in block.all_columns)]
         body = [
-            [escape_markdown(_method(method)), *_row(block, entries, method, marked, ("**{}**", " ± {}", MARK))]
+            [escape_markdown(titles.method(method)), *_row(block, entries, method, marked, ("**{}**", " ± {}", MARK))]
             for method in block.methods
         ]
         parts += [f"### {escape_markdown(block.title)}", grid(head, body)]
@@ -244,7 +242,9 @@ def _latex(
         if block is not blocks[0]:
             lines.append(r"\midrule")
         if groups != heading:  # said again only where a block has other attacks than the one above it
-            spans = [rf"\multicolumn{{{size}}}{{c}}{{{escape_latex(_attack(attack))}}}" for attack, size in groups]
+            spans = [
+                rf"\multicolumn{{{size}}}{{c}}{{{escape_latex(titles.attack(attack))}}}" for attack, size in groups
+            ]
             lines.append(latex_row(["Data set", "Method", "Clean", *spans, *padding]))
             ends = list(itertools.accumulate((size for _, size in groups), initial=3))
             lines.append(" ".join(rf"\cmidrule(lr){{{a + 1}-{b}}}" for a, b in itertools.pairwise(ends)))
@@ -255,7 +255,7 @@ def _latex(
             title = escape_latex(block.title) if method == block.methods[0] else ""
             styles = (r"\textbf{{{}}}", r" {{\scriptsize$\pm$\,{}}}", LATEX[MARK])
             values = _row(block, entries, method, marked, styles)
-            lines.append(latex_row([title, escape_latex(_method(method)), *values, *padding]))
+            lines.append(latex_row([title, escape_latex(titles.method(method)), *values, *padding]))
     table = latex_table(rf"ll*{{{1 + width}}}{{c}}", lines, escape_latex(caption), label, [latex_notes(notes)])
     return "\n".join([*LATEX_NEEDS, *table]) + "\n"
 
@@ -277,7 +277,7 @@ def _against_paper(
     for (last, first), pairs in verdicts.items():
         counts = [Counter(pair[place] for pair in pairs) for place in (0, 1)]  # here, there
         here, there = (f"{count['yes']} of {count['yes'] + count['no']}" for count in counts)
-        winner, loser = escape_markdown(_method(last)), escape_markdown(_method(first))
+        winner, loser = escape_markdown(titles.method(last)), escape_markdown(titles.method(first))
         parts.append(f"{winner} wins {here} attacked columns here, {there} in the paper (against {loser}).")
     percent = {key: entry.mean for key, entry in ours.items() if entry.seeds}
     parts.append(_audit_markdown("Audit of ours", audit(blocks, percent)))
@@ -287,7 +287,7 @@ def _against_paper(
 
 def _differences(block: Block, ours: Mapping[Key, Entry], paper: Mapping[Key, float]) -> str:
     """Paper, ours and ours - paper, for every column and method."""
-    names = [escape_markdown(_method(method)) for method in block.methods]
+    names = [escape_markdown(titles.method(method)) for method in block.methods]
     body = []
     for column in block.all_columns:
         row = [escape_markdown(_column(*column))]
@@ -319,7 +319,7 @@ def _margin_grid(block: Block, margins: Mapping[tuple[str, float], tuple[Entry, 
         verdicts = (_verdict(there), _verdict(here.mean))
         same = "--" if "--" in verdicts else "yes" if verdicts[0] == verdicts[1] else "**no**"
         body.append([escape_markdown(_column(*column)), _signed(there), _percent(here, 2, "+"), *verdicts, same])
-    last, first = (escape_markdown(_method(block.methods[place])) for place in (-1, 0))
+    last, first = (escape_markdown(titles.method(block.methods[place])) for place in (-1, 0))
     return grid(["Column", "Margin, paper", "Margin, ours", f"{last} beats {first}, paper", "ours", "Same"], body)
 
 
@@ -381,16 +381,8 @@ def _audit_markdown(title: str, findings: Sequence[str]) -> str:
     return f"{rule}: {len(findings)} found.\n\n" + "\n".join(f"- {escape_markdown(finding)}" for finding in findings)
 
 
-def _method(name: str) -> str:
-    return METHODS.get(name, name)
-
-
-def _attack(name: str) -> str:
-    return ATTACKS.get(name, name)
-
-
 def _column(attack: str, eps: float) -> str:
-    return _attack(attack) if (attack, eps) == CLEAN else f"{_attack(attack)} δ={eps:g}"
+    return titles.attack(attack) if (attack, eps) == CLEAN else f"{titles.attack(attack)} δ={eps:g}"
 
 
 def grid(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:

@@ -20,11 +20,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 from torch import Tensor
 
-from robustbench_dec import files
+from robustbench_dec import data, files, titles
 from robustbench_dec.errors import BadInput
-from robustbench_dec.rendering.attacks_table import ATTACKS, METHODS
 
-DATASETS = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "digits": "Digits"}
 AXES = {
     "sfo": "SFO calls per node (grad$_x$, grad$_y$ paired)",
     "round": "Communication rounds",
@@ -80,8 +78,8 @@ def curves(runs: pd.DataFrame, stem: Path) -> list[Path]:
         raise BadInput("curves need at least one run with a curve.csv, but none came; train first")
     runs = runs.reset_index(drop=True)  # row numbers repeat where curves were put one below the other
     runs = runs.assign(megabytes=runs["bytes_per_edge"] * runs["directed_edges"] / 1e6)
-    datasets = _in_order(runs["dataset"], DATASETS)
-    methods = _in_order(runs["method"], METHODS)
+    datasets = titles.in_order(runs["dataset"], data.titles())
+    methods = titles.in_order(runs["method"], titles.methods())
     colours = dict(zip(methods, sns.color_palette("colorblind", len(methods)), strict=True))
     seeds = runs["seed"].nunique()
     with style.context(STYLE, after_reset=True):
@@ -98,10 +96,10 @@ def curves(runs: pd.DataFrame, stem: Path) -> list[Path]:
             for axis, panel in zip(AXES, panels, strict=True):
                 _panel(panel, here, axis, styles, colours)
             panels[0].set_ylim(_floor(here, list(styles)), None)
-            panels[0].set_title(DATASETS.get(dataset, dataset), loc="left", fontweight="bold")
+            panels[0].set_title(titles.dataset(dataset), loc="left", fontweight="bold")
             panels[0].set_ylabel("Accuracy (%)")
             present = [method for method in methods if method in set(here["method"])]
-            _legend(panels[-1], {METHODS.get(method, method): colours[method] for method in present}, styles)
+            _legend(panels[-1], {titles.method(method): colours[method] for method in present}, styles)
         for panel, label in zip(grid[-1], AXES.values(), strict=True):
             panel.set_xlabel(label)
         band = f"Lines: mean over up to {seeds} seeds. Bands: minimum to maximum." if seeds > 1 else "One seed."
@@ -177,7 +175,7 @@ def _legend(panel: Axes, colours: dict[str, Colour], styles: dict[str, Dash]) ->
     handles = [Line2D([], [], color=colour, linewidth=2.2, label=name) for name, colour in colours.items()]
     for measure, dashes in styles.items():
         attack, at, eps = measure.partition("@")
-        label = f"{ATTACKS.get(attack, attack)}, δ = {eps}" if at else "Clean"
+        label = f"{titles.attack(attack)}, δ = {eps}" if at else "Clean"
         handles.append(Line2D([], [], color="0.25", linestyle=dashes or "-", label=label))
     panel.legend(handles=handles, loc="center left", bbox_to_anchor=(1.03, 0.5), frameon=False, handlelength=2.6)
 
@@ -202,13 +200,6 @@ def save(figure: Figure, path: Path, kind: str) -> Path:
     return path
 
 
-def _in_order(names: "pd.Series[str]", known: dict[str, str]) -> list[str]:
-    """Each name once: the known ones in their own order, then the others by alphabet."""
-    ranks = {name: rank for rank, name in enumerate(known)}
-    return sorted(set(names), key=lambda name: (ranks.get(name, len(ranks)), name))
-
-
 def _lines(title: str) -> str:
     """The parts of a title one below the other, data sets and methods by their printed names."""
-    names = DATASETS | METHODS
-    return "\n".join(names.get(part, part) for part in title.split(", "))
+    return "\n".join(titles.method(titles.dataset(part)) for part in title.split(", "))

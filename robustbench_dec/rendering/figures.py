@@ -16,10 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
-from robustbench_dec import data, files
+from robustbench_dec import data, files, titles
 from robustbench_dec.errors import BadInput
 from robustbench_dec.rendering import curves as plots
-from robustbench_dec.rendering.attacks_table import METHODS
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store import results as store
 
@@ -111,7 +110,7 @@ def draw(
                 panel.xaxis.set_major_formatter(EngFormatter(sep=""))
             grid[0][column].set_title(title, loc="left", fontweight="bold")
         handles = [
-            Line2D([], [], color=colours[m], linestyle=dashes[m] or "-", linewidth=1.8, label=METHODS.get(m, m))
+            Line2D([], [], color=colours[m], linestyle=dashes[m] or "-", linewidth=1.8, label=titles.method(m))
             for m in methods
         ]
         columns = len(methods) if len(datasets) > 3 else 3

@@ -17,14 +17,12 @@ from typing import Any
 
 import pandas as pd
 
-from robustbench_dec import files
+from robustbench_dec import files, titles
 from robustbench_dec.errors import BadInput
 from robustbench_dec.networks import topology
 from robustbench_dec.rendering.attacks_table import (
-    ATTACKS,
     LATEX_NEEDS,
     MARK,
-    METHODS,
     Entry,
     escape_latex,
     escape_markdown,
@@ -163,7 +161,7 @@ def _notes(
 
 def _head(attacks: Sequence[str]) -> list[str]:
     names = [measure.rpartition("@") for measure in attacks]
-    return ["clean", "nodes", *(f"{ATTACKS.get(name, name)} δ={eps}" for name, _, eps in names), "spread"]
+    return ["clean", "nodes", *(f"{titles.attack(name)} δ={eps}" for name, _, eps in names), "spread"]
 
 
 def _values(row: Row, method: str, attacks: Sequence[str], mark: str) -> list[str]:
@@ -186,7 +184,7 @@ def _markdown(
     head = ["Graph", "n", "p", "Faults"]
     for method in methods:
         first, *others = _head(attacks)
-        head += [f"{METHODS.get(method, method)}: {first}", *others]
+        head += [f"{titles.method(method)}: {first}", *others]
     body = [row.names + [text for name in methods for text in _values(row, name, attacks, MARK)] for row in rows]
     escaped = [[escape_markdown(text) for text in line] for line in (head, *body)]
     parts = [escape_markdown(specification.caption), grid(escaped[0], escaped[1:]), *map(escape_markdown, notes)]
@@ -203,7 +201,7 @@ def _latex(
 ) -> str:
     head = _head(attacks)
     width = len(head)
-    spans = [rf"\multicolumn{{{width}}}{{c}}{{{escape_latex(METHODS.get(method, method))}}}" for method in methods]
+    spans = [rf"\multicolumn{{{width}}}{{c}}{{{escape_latex(titles.method(method))}}}" for method in methods]
     rules = " ".join(rf"\cmidrule(lr){{{5 + k * width}-{4 + (k + 1) * width}}}" for k in range(len(methods)))
     lines = [
         latex_row(["", "", "", "", *spans]),

@@ -259,7 +259,7 @@ class RunSpec:
         """The problem, with every setting checked."""
         settings = dict(self.problem)
         cls = shelf.find("problem", str(settings.pop("name", "universal")), Problem)  # type: ignore[type-abstract]
-        if "nodes" in cls.__dataclass_fields__:  # type: ignore[attr-defined]  # a problem's own count is the network's
+        if "nodes" in cls.__dataclass_fields__:  # a problem's own count is the network's
             settings.setdefault("nodes", self.network.nodes)
         return shelf.make(cls, settings)
 
@@ -278,7 +278,7 @@ class RunSpec:
         return {
             "problem": problem_settings,
             "network": self.network.settings(),
-            "trainer": {"name": self.trainer, **shelf.source(self.trainer), **trainer.settings()},
+            "trainer": {**trainer.source.identity(), **trainer.settings()},
             **self.budget.named,
             "seed": self.seed,
             "curve": {

@@ -67,10 +67,11 @@ class Task:
 
     def settings(self) -> dict[str, Any]:
         """All that decides the numbers."""
+        trainer = self.build_trainer()
         return {
             "bench": self.build_problem().settings(),
             "network": self.network.settings(),
-            "trainer": {"name": self.trainer, **shelf.source(self.trainer), **self.build_trainer().settings()},
+            "trainer": {**trainer.source.identity(), **trainer.settings()},
             "goals": list(self.goals),
             "budget": self.budget,
             "seed": self.seed,

@@ -1,0 +1,164 @@
+"""Shelves: what is found, by name or by path; and a file that is broken breaks itself alone."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import attacks
+import trainers
+from robustbench_dec import files, parts, shelf, titles
+from robustbench_dec.attack import Attack
+from robustbench_dec.commands.app import app
+from robustbench_dec.errors import BadInput
+from robustbench_dec.problem import Problem
+from robustbench_dec.trainer import Trainer
+from tests.support import ROOT
+
+FUTURE = "from __future__ import annotations\n"
+CONTRACTS: dict[str, type[parts.Part]] = {"trainer": Trainer, "attack": Attack, "problem": Problem}
+
+PROBLEM = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from robustbench_dec.parts import Count
+from robustbench_dec.problems.quadratic import Quadratic as Base
+
+@dataclass(frozen=True)
+class Mine(Base):
+    title: ClassVar[str] = "Mine"
+    copies: Count = 2
+"""
+
+
+def text_of(kind: str) -> str:
+    examples = {"trainer": "mine.py", "attack": "momentum.py"}
+    return (ROOT / "examples" / examples[kind]).read_text() if kind in examples else PROBLEM
+
+
+def put_on(monkeypatch: pytest.MonkeyPatch, folder: Path, shelf_package: Any, **texts: str) -> None:
+    """More files on a shelf, as if they lay in its folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, f"{shelf_package.__name__}.{name}", raising=False)
+    monkeypatch.setattr(shelf_package, "__path__", [*shelf_package.__path__, str(folder)])
+
+
+# --- users' own files -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", CONTRACTS)
+def test_a_file_may_begin_with_annotations_from_the_future(kind: str, tmp_path: Path) -> None:
+    text = text_of(kind)
+    docstring = '"""Mine."""\n'
+    (tmp_path / "late.py").write_text(docstring + FUTURE + text)
+    cls = shelf.find(kind, str(tmp_path / "late.py"), CONTRACTS[kind])
+    name, value = {"trainer": ("batch", "7"), "attack": ("steps", "7"), "problem": ("copies", "7")}[kind]
+    made = shelf.make(cls, {name: value} | ({"eps": "1/10"} if kind == "attack" else {}))
+    assert made.settings()[name] == 7
+    with pytest.raises(BadInput, match=f"setting '{name}' cannot be True"):
+        shelf.make(cls, {name: True} | ({"eps": 0.1} if kind == "attack" else {}))
+
+
+def test_files_of_the_same_name_do_not_meet(tmp_path: Path) -> None:
+    found = []
+    for folder, size in (("a", 3), ("b", 5)):
+        file = tmp_path / folder / "mine.py"
+        file.parent.mkdir()
+        file.write_text(FUTURE + text_of("trainer").replace("batch: int = 32", f"batch: int = {size}"))
+        found.append(shelf.find("trainer", str(file), Trainer))  # type: ignore[type-abstract]
+    assert [shelf.make(cls, {}).settings()["batch"] for cls in found] == [3, 5]
+    assert len({cls.__module__ for cls in found}) == 2
+
+
+def test_an_edited_file_is_loaded_anew_and_what_was_loaded_stays_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(text_of("trainer"))
+    digest = files.sha256(file)
+    before = shelf.find("trainer", f"{file}:Mine", Trainer)  # type: ignore[type-abstract]
+    file.write_text(text_of("trainer").replace("batch: int = 32", "batch: int = 64"))
+    assert before.source.sha256 == digest != files.sha256(file)
+    assert shelf.make(before, {}).settings()["batch"] == 32
+    after = shelf.find("trainer", f"{file}:Mine", Trainer)  # type: ignore[type-abstract]
+    assert shelf.make(after, {}).settings()["batch"] == 64
+    assert after.source.sha256 == files.sha256(file)
+
+
+@pytest.mark.parametrize("kind", CONTRACTS)
+def test_a_source_is_the_stem_the_class_and_the_bytes_not_the_path_as_typed(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(text_of(kind))
+    monkeypatch.chdir(tmp_path)
+    sources = [shelf.find(kind, typed, CONTRACTS[kind]).source for typed in ("own.py", "./own.py", str(file))]
+    assert sources[0] == sources[1] == sources[2]
+    name = "Momentum" if kind == "attack" else "Mine"
+    assert sources[0].identity() == {"name": f"own.py:{name}", "source_sha256": files.sha256(file)}
+
+
+def test_a_part_on_a_shelf_is_its_name(tmp_path: Path) -> None:
+    for kind, contract in CONTRACTS.items():
+        for name in shelf.names(kind):
+            assert shelf.find(kind, name, contract).source.identity() == {"name": name}
+
+
+BAD_FILES = {
+    "half-written": ("x = 1\nclass Mine(", "SyntaxError", "line 2"),
+    "raises": ("import math\n\nmath.sqrt(-1)\n", "ValueError: math domain error", "line 3"),
+    "leaves": ("import sys\nsys.exit(0)\n", "SystemExit: 0", "line 2"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_a_broken_file_of_a_user_is_told_with_its_line(case: str, tmp_path: Path) -> None:
+    text, what, line = BAD_FILES[case]
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    with pytest.raises(BadInput, match="cannot be imported") as refusal:
+        shelf.find("trainer", str(file), Trainer)  # type: ignore[type-abstract]
+    assert what in str(refusal.value) and f"mine.py, {line}" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+# --- broken files on a shelf ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+@pytest.mark.parametrize("kind, package", [("trainer", trainers), ("attack", attacks)], ids=["trainer", "attack"])
+def test_a_broken_file_on_a_shelf_breaks_itself_alone(
+    kind: str, package: Any, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, what, line = BAD_FILES[case]
+    good = shelf.names(kind)
+    put_on(monkeypatch, tmp_path / "more", package, half=text)
+    assert shelf.names(kind) == sorted([*good, "half"])
+    assert [shelf.find(kind, name, CONTRACTS[kind]).source.name for name in good] == good
+    with pytest.raises(BadInput, match=f"the {kind} 'half' on the shelf cannot be imported: {what}") as refusal:
+        shelf.find(kind, "half", CONTRACTS[kind])
+    assert f"half.py, {line}" in str(refusal.value)
+    assert titles.method("half") == titles.attack("half") == "half"
+    shown = CliRunner().invoke(app, ["list"])
+    assert shown.exit_code == 0 and f"BROKEN: {refusal.value}\n" in shown.output
+    assert f"{kind}s: {', '.join(good)}" in shown.output
+
+
+def test_commands_go_on_beside_broken_files(tmp_path: Path) -> None:
+    """In copies of the shelves, as processes of their own: nothing imports all parts before anything is asked for."""
+    for name in ("trainers", "attacks"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+        (tmp_path / name / "half.py").write_text(BAD_FILES["half-written"][0])
+    help_, listed = (
+        subprocess.run(
+            [sys.executable, "-m", "robustbench_dec", word], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        )
+        for word in ("--help", "list")
+    )
+    assert help_.returncode == listed.returncode == 0, help_.stderr + listed.stderr
+    assert listed.stdout.count("BROKEN: the ") == 2 and "trainers: dec_fedtrack, " in listed.stdout
