@@ -38,7 +38,7 @@ def stronger(asked: spec.AttackSpec) -> list[spec.AttackSpec]:
     if asked.name == "fgsm":
         return []
     usual = asked.model_extra or {}
-    more = {name: 4 * usual[name] for name in ("steps", "targeted") if name in usual}
+    more: dict[str, Any] = {name: 4 * usual[name] for name in ("steps", "targeted") if name in usual}
     if asked.name != "uap":
         return [asked.model_copy(update=more)]
     searched = {"decay": False, "targeted": 0} if "targeted" in usual else {}

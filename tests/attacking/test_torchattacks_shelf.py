@@ -30,7 +30,7 @@ REASONS = {
 
 def built(name: str, eps: str | None = None, **settings: Any) -> Attack:
     cls = attack_named(f"torchattacks:{name}")
-    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+    known = {field.name for field in fields(cls)}
     radius = eps or ("0.1" if cls.norm == "Linf" else "5")
     tiny = {key: value for key, value in TINY.items() if key in known}
     return shelf.make(cls, {"eps": radius, **tiny, **settings})

@@ -20,7 +20,8 @@ from tests.support.tiny import Made
 
 
 def point(attack: str, eps: float, accuracy: float, **more: Any) -> Point:
-    return Point(**{"model": "m", "attack": attack, "eps": eps, "accuracy": accuracy, "n_examples": 1000} | more)
+    usual: dict[str, Any] = {"model": "m", "n_examples": 1000}
+    return Point(attack=attack, eps=eps, accuracy=accuracy, **usual | more)
 
 
 def found(*points: Point) -> list[tuple[str, float, str]]:

@@ -138,7 +138,7 @@ def test_what_is_no_probability_is_refused(name: str, probability: float) -> Non
     with pytest.raises(
         BadInput, match=f"{name} must be a probability of at least 0 and less than 1.* not {probability}"
     ):
-        Faults(**{name: probability})
+        replace(RELIABLE, **{name: probability})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("faults", [Faults(loss=0.1), Faults(stragglers=0.1)], ids=str)
@@ -458,7 +458,8 @@ def test_a_block_changes_of_the_network_what_it_names(tmp_path: Path) -> None:
 def test_the_table_of_networks_gives_every_network_the_same_total_batch_and_the_same_problem() -> None:
     wanted, table2 = (spec.read(ROOT / "tables" / f"{name}.toml") for name in ("robust-network", "table2"))
     mnist = next(block for block in table2.blocks if block.title == "MNIST")
-    ids, steps = set(), {}
+    ids = set()
+    steps: dict[str, dict[str, Any]] = {}
     for block, one in wanted.runs():
         ids.add(one.id)
         assert one.network.nodes * one.trainer_settings["batch"] == 640

@@ -1,10 +1,12 @@
 """Figures 1 and 2: every method over the same budgets, from files that anyone can make again."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from robustbench_dec import data, files
 from robustbench_dec.errors import BadInput
@@ -64,8 +66,13 @@ def test_every_curve_reaches_the_end_of_both_axes(small: spec.Spec, made: Path, 
 def test_lines_are_means_over_seeds_within_the_budget(
     small: spec.Spec, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn = []
-    monkeypatch.setattr(plots, "save", lambda figure, path, kind: drawn.append(figure) or path)
+    drawn: list[Any] = []
+
+    def keep(figure: Figure, path: Path, kind: str) -> Path:
+        drawn.append(figure)
+        return path
+
+    monkeypatch.setattr(plots, "save", keep)
     figures.report(small, "small", made, tmp_path)
     frame = figures.gather(small, made)
     panel = drawn[0].axes[0]
@@ -118,7 +125,9 @@ def test_the_step_sizes_are_the_best_of_the_tuning() -> None:
 
 
 def test_tuning_judges_by_phi_and_marks_what_diverged(small: spec.Spec, tmp_path: Path) -> None:
-    grids = {"breast_cancer": {"gt_gda": {"eta_x": [0.1, 1e6], "eta_y": ["1e-2/450"]}}}
+    grids: dict[str, dict[str, dict[str, list[Any]]]] = {
+        "breast_cancer": {"gt_gda": {"eta_x": [0.1, 1e6], "eta_y": ["1e-2/450"]}}
+    }
     tuned = small.model_copy(update={"tune": spec.TuneSpec(rounds=3, grids=grids)})
     path = tune.tune(tuned, "small", tmp_path, tmp_path, progress=False)
     rows = pd.read_csv(path)

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "emptied": lambda data: b"",
     "truncated": lambda data: data[: len(data) // 2],
     "last byte lost": lambda data: data[:-1],
-    **{f"bit flipped at {place:.0%}": lambda data, p=place: flipped(data, p) for place in (0, 0.03, 0.4, 0.7, 1)},
+    **{f"bit flipped at {place:.0%}": partial(flipped, place=place) for place in (0, 0.03, 0.4, 0.7, 1)},
 }
 RUN_FILES = ["run.json", "curve.csv", "checkpoint.safetensors", "perturbation.safetensors"]
 

@@ -172,7 +172,7 @@ def test_a_changed_setting_gets_another_id(tmp_path: Path) -> None:
         tiny(problem={"classes": ["1", "2"]}),
         tiny(problem={"classes": ["2", "1"]}),
         *(
-            replace(one, network=spec.NetworkSpec(nodes=4, **{name: value}))
+            replace(one, network=spec.NetworkSpec.model_validate({"nodes": 4, name: value}))
             for name, value in [("pi", 0.5), ("seed", 1)]
         ),
         replace(one, network=spec.NetworkSpec(nodes=3)),
@@ -369,12 +369,13 @@ def test_a_checkpoint_of_another_architecture_is_refused(tmp_path: Path) -> None
     X = torch.zeros(2, 1498)
     path = tmp_path / "checkpoint.safetensors"
     assert load_checkpoint(checkpoint(path, {"X": X}, card)) is not None
-    for bad, words in [
+    changes: list[tuple[dict[str, object], str]] = [
         ({"name": "cnn1", "classes": 2}, "1,498; it belongs to another architecture"),
         ({"kernel": 3}, "it belongs to another architecture"),
         ({"name": "resnet"}, "no network 'resnet'; there are: cnn1"),
         ({"depth": 3}, "network card"),
-    ]:
+    ]
+    for bad, words in changes:
         with pytest.raises(BadInput, match=words):
             load_checkpoint(checkpoint(path, {"X": X}, card | bad))
     for other in ({"name": "cnn1"}, ["cnn1"], None):

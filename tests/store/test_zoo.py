@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
@@ -73,7 +74,7 @@ def test_models_are_listed_and_loaded_by_name_or_path(at_home: zoo.Entry, made: 
     for name in ("digits/dec_fedtrack", str(at_home.checkpoint), str(made.folders[1])):
         model = robustbench_dec.load_model(name)
         assert model(images).equal(expected) and not model.training
-        assert model.card["dataset"] == "digits"  # type: ignore[index,union-attr]
+        assert model.card["dataset"] == "digits"  # type: ignore[index]
 
 
 def test_the_command_adds_and_lists(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +186,11 @@ def test_benchmark_measures_any_network() -> None:
 
 def test_benchmark_knows_the_data_of_a_model_of_the_zoo(at_home: zoo.Entry) -> None:
     model = robustbench_dec.load_model("digits/dec_fedtrack")
-    attacks = {"pgd": {"steps": 5}, "torchattacks:MIFGSM": {"steps": "5"}, "uap": {"steps": 5}}
+    attacks: dict[str, dict[str, Any]] = {
+        "pgd": {"steps": 5},
+        "torchattacks:MIFGSM": {"steps": "5"},
+        "uap": {"steps": 5},
+    }
     result = robustbench_dec.benchmark(model, attacks=attacks, eps=0.2, n_examples=40, batch_size=16, progress=False)
     images = at_home.problem().images
     right = predictions(model, images.test_images[:40].float() / 255) == images.test_labels[:40]

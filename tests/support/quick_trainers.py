@@ -53,8 +53,8 @@ def k_gt(K: int = 5, batch: int = 1, **settings: Any) -> KGT:
     return KGT(**{"eta_c": 0.1 / K, "K": K, "batch": batch} | settings)
 
 
-TRACKING = {"eta_x": 0.1, "eta_y": 0.2}
-LOCAL = {"eta_x": 0.02, "eta_y": 0.04, "K": 5}
+TRACKING: dict[str, Any] = {"eta_x": 0.1, "eta_y": 0.2}
+LOCAL: dict[str, Any] = {"eta_x": 0.02, "eta_y": 0.04, "K": 5}
 QUICK: dict[str, Trainer] = {
     "dec_fedtrack": dec_fedtrack(),
     "dgda_vr": DGDAVR(**TRACKING, q=3, batch=1),
@@ -76,7 +76,7 @@ QUICK: dict[str, Trainer] = {
 def drawing(name: str, batch: int) -> Trainer:
     """A trainer of QUICK with another batch, if it draws any."""
     trainer = QUICK[name]
-    return replace(trainer, batch=batch) if "batch" in trainer.settings() else trainer
+    return replace(trainer, **{"batch": batch}) if "batch" in trainer.settings() else trainer
 
 
 def settle(trainer: Trainer, oracle: Oracle, net: Network, norm: Callable[[Tensor], Tensor], goal: float) -> float:

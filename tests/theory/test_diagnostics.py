@@ -140,7 +140,8 @@ def test_delta_and_the_lyapunov_function_are_their_formulas() -> None:
 
 def test_the_lyapunov_function_falls_in_every_round_with_admissible_step_sizes() -> None:
     first = diagnose(QUIET, dec_fedtrack(), RING, 1, [0], progress=False).constants
-    trainer = dec_fedtrack(**first.admissible())
+    settings: dict[str, Any] = first.admissible()
+    trainer = dec_fedtrack(**settings)
     outcome = diagnose(QUIET, trainer, RING, 60, [0], progress=False)
     assert all(condition.holds for condition in outcome.constants.conditions())
     assert all(after < before for before, after in pairwise(outcome.rows["H"]))
@@ -182,7 +183,8 @@ def test_conditions_are_those_of_the_lemmas() -> None:
 @pytest.mark.parametrize("K", [1, 20])
 def test_admissible_step_sizes_are_admissible(p: float, kappa: float, K: int) -> None:
     one = Constants(l=3.0, mu=3.0 / kappa, p=p, K=K, eta_c=1.0, eta_d=1.0)
-    better = replace(one, **one.admissible())
+    settings: dict[str, Any] = one.admissible()
+    better = replace(one, **settings)
     assert all(condition.holds for condition in better.conditions())
     assert not replace(better, eta_d=1.01 * better.eta_d).conditions()[7].holds
 

@@ -135,7 +135,7 @@ def test_costs_are_those_of_the_first_round_that_reaches_the_goal() -> None:
     oracle, net = _stage(one)
     trainer, exact = one.build_trainer(), one.build_problem().exact(oracle.shards)
     state = trainer.init(oracle, net)
-    reached = {}
+    reached: dict[float, tuple[int, int, int]] = {}
     for t in range(1, record["ledger"]["rounds"] + 1):
         state = trainer.step(state, oracle, net)
         for goal in one.goals:
