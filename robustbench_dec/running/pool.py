@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import active_children, get_context, parent_process
-from threading import RLock, Thread
+from threading import Event, Thread
 from typing import Any, TypeVar
 
 import torch
@@ -17,6 +17,9 @@ from robustbench_dec.errors import BadInput
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+GLANCE = 0.2
+"""Seconds between two looks whether all workers live."""
 
 
 def side_by_side(
@@ -71,28 +74,31 @@ def share_of_cores(jobs: int) -> Iterator[int]:
 def pool(workers: int, threads: int) -> Iterator[Callable[..., Future[Any]]]:
     """`submit` of a pool of so many processes with so many threads each; a failure inside ends them all."""
     context = get_context("spawn")  # torch's threads do not survive a fork
-    lock, started = context.RLock(), context.Value("i", 0)
-    progress_bars.use_lock(lock)
-    executor = ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(threads, lock, started))
+    started, ended = context.Value("i", 0), Event()
+    with progress_bars.shared_terminal() as terminal:
+        executor = ProcessPoolExecutor(
+            workers, context, initializer=_start_worker, initargs=(threads, terminal, started)
+        )
 
-    def submit(*call: Any) -> Future[Any]:
-        with _workers_ignore_interrupts():
-            return executor.submit(*call)
+        def submit(*call: Any) -> Future[Any]:
+            with _workers_ignore_interrupts():
+                return executor.submit(*call)
 
-    try:
-        yield submit
-    except BaseException as error:  # a failure or Ctrl-C ends all workers; what they had finished or saved is on disk
-        for worker in active_children():
-            worker.terminate()
-        progress_bars.use_lock(RLock())  # one of them may have died with the shared one in its hands
-        if isinstance(error, BrokenProcessPool):
-            raise BadInput(
-                "one of the workers was killed, most likely because memory ran out; the same command goes on where "
-                "this one was, and needs less memory with fewer --jobs"
-            ) from error
-        raise
-    finally:
-        executor.shutdown(wait=True, cancel_futures=True)
+        Thread(target=_end_with_any_worker, args=(executor, ended), daemon=True).start()
+        try:
+            yield submit
+        except BaseException as error:  # a failure or Ctrl-C ends all workers; what they had finished is on disk
+            for worker in active_children():
+                worker.terminate()
+            if isinstance(error, BrokenProcessPool):
+                raise BadInput(
+                    "one of the workers was killed, most likely because memory ran out; the same command goes on where "
+                    "this one was, and needs less memory with fewer --jobs"
+                ) from error
+            raise
+        finally:
+            ended.set()
+            executor.shutdown(wait=True, cancel_futures=True)
 
 
 @contextlib.contextmanager
@@ -105,12 +111,26 @@ def _workers_ignore_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-def _start_worker(threads: int, lock: Any, started: Any) -> None:
+def _end_with_any_worker(executor: ProcessPoolExecutor, ended: Event) -> None:
+    """End all workers when one was killed, so that the pool is broken.
+
+    The pool by itself overlooks the death of a worker that was started after its last look at which ones there are
+    (CPython 3.11: `submit` wakes the thread that looks before it starts the process), and waits for it for ever.
+    """
+    while not ended.wait(GLANCE):
+        processes = list((executor._processes or {}).values())
+        if any(process.exitcode is not None for process in processes):
+            for process in processes:
+                process.terminate()
+            return
+
+
+def _start_worker(threads: int, terminal: str, started: Any) -> None:
     Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     with started.get_lock():
         index, started.value = started.value, started.value + 1
-    progress_bars.start_worker(index, lock)
+    progress_bars.start_worker(index, terminal)
 
 
 def _end_with_parent() -> None:
