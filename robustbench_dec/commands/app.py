@@ -28,7 +28,7 @@ from robustbench_dec.running import train as run
 from robustbench_dec.running import tune as tuning
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store import zoo
-from robustbench_dec.theory import check, claims, claims_report, diagnostics, diagnostics_plot
+from robustbench_dec.theory import check, claims, claims_report, diagnostics, diagnostics_plot, lemmas
 from robustbench_dec.trainer import Trainer
 
 app = typer.Typer(
@@ -460,6 +460,13 @@ def diagnose(
     rounds: Annotated[int, typer.Option(min=1, help="Communication rounds.")] = 200,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 0.")] = 1,
     settings: Settings = [],  # noqa: B006 (typer's way)
+    with_lemmas: Annotated[
+        bool, typer.Option("--lemmas", help="Both sides of Lemmas A.5 to A.11 in every round.")
+    ] = False,
+    steps: Annotated[
+        str | None,
+        typer.Option(help="Step sizes: the largest that Lemmas A.5 to A.11 (lemmas) or A.12 too (theorem) allow."),
+    ] = None,
     output: Annotated[Path, typer.Option(help="Stem of the .csv, .json, .png and .pdf.")] = Path("out/diagnostics"),
     device: Device = "cpu",
 ) -> None:
@@ -471,18 +478,30 @@ def diagnose(
     defaults = {"eta_c": 0.02, "eta_d": 0.08, "eta_x": 0.02, "eta_y": 0.08, "batch": share}
     accepted = {name: value for name, value in defaults.items() if name in cls.__dataclass_fields__}
     made = shelf.make(cls, accepted | parse_settings(settings))
+    covered = not diagnostics.uncovered(built, made, network)
+    if steps is not None or (with_lemmas and covered):
+        sizes = diagnostics.inside(steps or "lemmas", built, made, network)
+        made = shelf.make(cls, accepted | sizes | parse_settings(settings))
     diagnosis = diagnostics.diagnose(built, made, network, rounds, range(seeds), device=checked(device))
     known = diagnosis.constants
     typer.echo(
         f"p = {known.p:.4g}, l = {known.l:.4g}, mu = {known.mu:.4g}, kappa = {known.kappa:.4g}, v = {known.v:.4g}"
     )
-    for one in known.conditions():
-        typer.echo(
-            f"{'holds ' if one.holds else 'BROKEN'}  {one.lemma}: {one.text}, {one.value:.3g} against {one.limit:.3g}"
-        )
-    sizes = ", ".join(f"{name} = {value:.3g}" for name, value in known.admissible().items())
-    typer.echo(f"admissible: {sizes}")
-    for path in diagnostics.write(diagnosis, output) + diagnostics_plot.plot(diagnosis, output):
+    for limit in diagnosis.conditions:
+        word = "holds " if limit.holds else "BROKEN"
+        typer.echo(f"{word}  {limit.lemma}: {limit.text}, {limit.value:.3g} against {limit.limit:.3g}")
+    written = []
+    if diagnosis.uncovered:
+        typer.echo(f"no lemma covers this run: {diagnosis.uncovered}")
+    else:
+        most = ", ".join(f"{name} = {value:.3g}" for name, value in known.admissible().items())
+        typer.echo(f"admissible: {most}")
+        if with_lemmas:
+            sides = lemmas.sides(diagnosis)
+            for verdict in lemmas.verdicts(sides):
+                typer.echo(str(verdict))
+            written = [lemmas.write(sides, output), *diagnostics_plot.plot_lemmas(sides, diagnosis, output)]
+    for path in [*diagnostics.write(diagnosis, output), *diagnostics_plot.plot(diagnosis, output), *written]:
         typer.echo(f"wrote {path}")
 
 

@@ -5,7 +5,10 @@ With bars for means over the nodes, cen(M) = M - Mbar, all norms Frobenius, and 
     Xi_x = ||cen(X)||^2 / n                                         client variance
     E_x = sum_{k<K} ||X^k - xbar||^2 / n                            drift of the local iterates X^0 = X, ..., X^{K-1}
     gamma_x = ||C + cen(Gx(xbar, ybar))||^2 / (n l^2)               quality of the correction; exact local gradients Gx
+    Delta_x = ||xbar+ - xbar||^2                                    progress of the mean, to the start of the next round
     delta = ||y_hat(xbar) - ybar||^2,   y_hat(x) = argmax_y f(x, y)
+    lag = ||y_hat(xbar) - ybar+||^2                                 with the old maximiser and the new mean
+    sigma2 = max E ||g_B - g||^2                                    over the nodes and the points of the round
     H = Phi(xbar) - Phi* + A eta_d K l^2 (Xi_x + Xi_y) + B K^3 l^4 eta_d^3 (gamma_x + gamma_y) + C l / (kappa p) delta
     A = 6 v / p,   B = (72 v^3 + 24 v) / p,   C = p / 24
 
@@ -23,36 +26,53 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+import torch
 from torch import Tensor
 
 from robustbench_dec import bars as progress_bars
-from robustbench_dec import files
+from robustbench_dec import files, shelf
 from robustbench_dec.errors import BadInput, Diverged
 from robustbench_dec.network import Network
+from robustbench_dec.networks.faults import RELIABLE
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Batch, Problem
+from robustbench_dec.problems.quadratic import Quadratic
 from robustbench_dec.specs.table import NetworkSpec
 from robustbench_dec.store import provenance
 from robustbench_dec.trainer import Trainer
 
 
 class Onlooker(Oracle):
-    """An oracle that adds up how far from the round's start gradients are asked for."""
+    """An oracle that adds up how far from the round's start gradients are asked for, and sees how noisy they are."""
 
     x_bar: Tensor | None = None
     y_bar: Tensor | None = None
-    E_x = E_y = 0.0
+    E_x = E_y = sigma2 = 0.0
+    sees_noise = False
 
     def begin_round(self, x_bar: Tensor, y_bar: Tensor) -> None:
-        """Measure drifts from here."""
+        """Measure drifts and noise from here."""
         self.x_bar, self.y_bar = x_bar, y_bar
-        self.E_x = self.E_y = 0.0
+        self.E_x = self.E_y = self.sigma2 = 0.0
 
     def grad(self, X: Tensor, Y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         if self.x_bar is not None and self.y_bar is not None:
             self.E_x += _spread(X, self.x_bar)
             self.E_y += _spread(Y, self.y_bar)
+            if self.sees_noise and batch[0].shape[1] < self.m:
+                self.sigma2 = max(self.sigma2, self.variance(X, Y, batch[0].shape[1]))
         return super().grad(X, Y, batch)
+
+    def variance(self, X: Tensor, Y: Tensor, size: int) -> float:
+        """The largest node's E ||g_B - g||^2 over minibatches B of `size` samples without repetition, both blocks:
+        (m - size) / (size (m - 1)) times the mean over a node's m samples of ||g_s - g||^2."""
+        gradients = [
+            torch.cat(self.problem.grads(X, Y, tuple(part[:, s : s + 1] for part in self.shards))[:2], 1)
+            for s in range(self.m)
+        ]
+        G = torch.stack(gradients)  # (m, n, d + q)
+        scatter = (G - G.mean(0)).square().sum(2).mean(0).max().item()
+        return scatter * (self.m - size) / (size * (self.m - 1))
 
 
 @dataclass(frozen=True)
@@ -117,14 +137,19 @@ class Constants:
             Condition(
                 "Lemma A.12, repaired", "eta_c <= eta_d / (600 kappa^2)", self.eta_c, self.eta_d / (600 * kappa**2)
             ),
-            Condition("Lemma A.12", "eta_s <= p v", self.eta_s, p * v),
-            Condition("Lemma A.12", "eta_r <= p v", self.eta_r, p * v),
         ]
 
     def admissible(self) -> dict[str, float]:
         """The largest step sizes that fulfil every condition with v = 1, in the order in which they follow."""
         eta_d = self.p / (200 * self.kappa * self.K * self.l)
         return {"eta_s": self.p, "eta_r": self.p, "eta_d": eta_d, "eta_c": eta_d / (600 * self.kappa**2)}
+
+    def widest(self) -> dict[str, float]:
+        """The largest step sizes, unrelaxed, that fulfil the conditions of Lemmas A.5 to A.11, but not of A.12."""
+        unit = 1 / (self.K * self.l)
+        eta_d = min(1 / 8, math.sqrt(self.p / 24)) * unit
+        eta_c = min(eta_d / (96**0.5 * self.kappa**2), unit / (16 * self.kappa))
+        return {"eta_s": 1.0, "eta_r": 1.0, "eta_d": eta_d, "eta_c": eta_c}
 
 
 class Condition(NamedTuple):
@@ -152,6 +177,17 @@ def constants(trainer: Trainer, exact: Any, net: Network) -> Constants:
     return Constants(exact.l, exact.mu, net.spectral_rate, settings.get("K", 1), eta_c, eta_d, **relaxed)
 
 
+def inside(which: str, problem: Problem, trainer: Trainer, network: NetworkSpec) -> dict[str, float]:
+    """The largest step sizes inside the conditions of Lemmas A.5 to A.11 ("lemmas"), or of A.12 too ("theorem")."""
+    if which not in ("lemmas", "theorem"):
+        raise BadInput(f"steps are those of the 'lemmas' (A.5 to A.11) or of the 'theorem' (A.12 too), not '{which}'")
+    if reason := uncovered(problem, trainer, network):
+        raise BadInput(f"no lemma covers this run, so none sets its step sizes: {reason}")
+    net = network.connect(0)
+    known = constants(trainer, problem.exact(problem.shards(net.nodes, 0)), net)  # type: ignore[attr-defined]
+    return known.widest() if which == "lemmas" else known.admissible()
+
+
 def quantities(state: Any, problem: Problem, shards: Batch, exact: Any, l: float) -> dict[str, float]:  # noqa: E741
     """All that can be said at the start of a round; nothing is charged."""
     X, Y, C, D = state.X, state.Y, state.C, state.D
@@ -170,12 +206,35 @@ def quantities(state: Any, problem: Problem, shards: Batch, exact: Any, l: float
     }
 
 
+IN_A_ROUND = ("E_x", "E_y", "Delta_x", "Delta_y", "lag", "sigma2")
+"""What a round's start does not tell; the last row of a seed has no round."""
+
+
 class Diagnosis(NamedTuple):
-    """One row per seed and round, and what goes with them."""
+    """One row per seed and round, and what goes with them; why no lemma covers the run, if none does."""
 
     rows: pd.DataFrame
     constants: Constants
     record: dict[str, Any]
+    uncovered: str = ""
+
+    @property
+    def conditions(self) -> list[Condition]:
+        """What the lemmas ask of the step sizes; nothing where they say nothing."""
+        return [] if self.uncovered else self.constants.conditions()
+
+
+def uncovered(problem: Problem, trainer: Trainer, network: NetworkSpec) -> str:
+    """Why the paper's lemmas say nothing about a run; empty if they do."""
+    if type(trainer) is not shelf.find("trainer", "dec_fedtrack", Trainer):  # type: ignore[type-abstract]
+        return f"they are about Dec-FedTrack, not about {trainer.title}"
+    if not isinstance(problem, Quadratic):
+        return f"they leave y free, but {type(problem).__name__} constrains it"
+    if problem.bound is not None:
+        return f"they leave y free, but here it lies in a box of {problem.bound:g}"
+    if network.faults != RELIABLE:
+        return "they are about one mixing matrix for all rounds, but here messages get lost or nodes are late"
+    return ""
 
 
 def diagnose(
@@ -188,7 +247,7 @@ def diagnose(
     device: str = "cpu",
     progress: bool = True,
 ) -> Diagnosis:
-    """Train and look on. Row t tells of the start of round t and of the drift in it; the last row has no drift."""
+    """Train and look on. Row t tells of the start of round t and of what happens in it, which the last row cannot."""
     if rounds < 1:
         raise BadInput(f"diagnostics need at least 1 round, not {rounds}")
     if not hasattr(problem, "exact"):
@@ -198,9 +257,11 @@ def diagnose(
     began = time.perf_counter()
     rows: list[dict[str, Any]] = []
     lowest = math.inf
+    unsaid = uncovered(problem, trainer, network)
     for seed in seeds:
         net = network.connect(seed)
         oracle = Onlooker(problem, net.nodes, seed, net.ledger, device)
+        oracle.sees_noise = not unsaid  # else nobody asks for it, and it is slow where a node has many samples
         exact = problem.exact(oracle.shards)
         state = trainer.init(oracle, net)
         missing = [name for name in ("X", "Y", "C", "D") if name not in getattr(state, "_fields", ())]
@@ -217,13 +278,18 @@ def diagnose(
             if not all(map(math.isfinite, now.values())):
                 raise Diverged(f"training diverged in round {t}; smaller step sizes would do")
             costs = {"sfo": net.ledger.sfo, "exchanges": net.ledger.exchanges}
-            drifts = {"E_x": math.nan, "E_y": math.nan}
+            seen = dict.fromkeys(IN_A_ROUND, math.nan)
             if t < rounds:
-                oracle.begin_round(state.X.mean(0), state.Y.mean(0))
+                x_bar, y_bar = state.X.mean(0), state.Y.mean(0)
+                oracle.begin_round(x_bar, y_bar)
                 state = trainer.step(state, oracle, net)
                 net.ledger.rounds += 1
-                drifts = {"E_x": oracle.E_x, "E_y": oracle.E_y}
-            rows.append({"seed": seed, "round": t, **costs, **now, **drifts})
+                x_new, y_new = state.X.mean(0), state.Y.mean(0)
+                moved = [(x_new - x_bar), (y_new - y_bar), (exact.y_hat(x_bar) - y_new)]
+                squares = [Z.square().sum().item() for Z in moved]
+                values = [oracle.E_x, oracle.E_y, *squares, math.nan if unsaid else oracle.sigma2]
+                seen = dict(zip(IN_A_ROUND, values, strict=True))
+            rows.append({"seed": seed, "round": t, **costs, **now, **seen})
     frame = pd.DataFrame(rows)
     phi_star = lowest if math.isfinite(lowest) else float(frame["phi"].min())
     frame["phi_gap"] = gap = frame["phi"] - phi_star
@@ -240,17 +306,18 @@ def diagnose(
         },
         "constants": asdict(known) | {"kappa": known.kappa, "eta_x": known.eta_x, "eta_y": known.eta_y, "v": known.v},
         "phi_star": {"value": phi_star, "exact": math.isfinite(lowest)},
-        "conditions": [one._asdict() | {"holds": one.holds} for one in known.conditions()],
-        "admissible": known.admissible(),
+        "uncovered": unsaid,
+        "conditions": [] if unsaid else [limit._asdict() | {"holds": limit.holds} for limit in known.conditions()],
+        "admissible": None if unsaid else known.admissible(),
         **provenance.stamp(time.perf_counter() - began),
     }
-    return Diagnosis(frame, known, record)
+    return Diagnosis(frame, known, record, unsaid)
 
 
 def write(diagnosis: Diagnosis, stem: Path) -> list[Path]:
     """<stem>.csv and <stem>.json."""
     table, card = stem.with_name(f"{stem.name}.csv"), stem.with_name(f"{stem.name}.json")
-    files.write_text(table, diagnosis.rows.to_csv(index=False, lineterminator="\n", float_format="%.6g"))
+    files.write_text(table, diagnosis.rows.to_csv(index=False, lineterminator="\n", float_format="%.10g"))
     files.write_json(card, diagnosis.record)
     return [table, card]
 

@@ -46,8 +46,10 @@ def plot(diagnosis: Diagnosis, stem: Path) -> list[Path]:
         steps = ", ".join(rf"$\eta_{letter}$ = {size:.3g}" for letter, size in sizes.items())
         where = rf"$p$ = {known.p:.3g}, $\ell$ = {known.l:.3g}, $\kappa$ = {known.kappa:.3g}"
         figure.suptitle(f"{trainer['title']}, K = {known.K}: {steps}; {where}", fontsize=9, x=0.01, ha="left")
-        holds = [condition.holds for condition in known.conditions()]
+        holds = [condition.holds for condition in diagnosis.conditions]
         lemmas = f"{sum(holds)} of the lemmas' {len(holds)} conditions on the step sizes hold."
+        if diagnosis.uncovered:
+            lemmas = f"No lemma covers this run: {diagnosis.uncovered}."
         seeds = rows["seed"].nunique()
         band = f"Lines: mean over {seeds} seeds. Bands: minimum to maximum." if seeds > 1 else "One seed."
         figure.supxlabel(f"{band} {lemmas}", fontsize=7, color="0.35", x=0.01, ha="left")
@@ -73,3 +75,49 @@ def _panel(panel: Axes, rows: pd.DataFrame, lines: dict[str, str]) -> None:
     panel.yaxis.set_minor_locator(NullLocator())
     panel.margins(x=0.01)
     panel.legend(frameon=False, loc="best", handlelength=1.6)
+
+
+def plot_lemmas(table: pd.DataFrame, diagnosis: Diagnosis, stem: Path) -> list[Path]:
+    """<stem>-lemmas.png and .pdf: a panel per lemma with both sides, and one with all ratios, where 1 is the limit.
+
+    Lines are means over the seeds.
+    """
+    known = diagnosis.constants
+    colours = dict(zip(("x", "y", ""), sns.color_palette("colorblind", 3), strict=True))
+    lemmas = list(dict.fromkeys(table["lemma"]))
+    with style.context(STYLE, after_reset=True):
+        figure = Figure(figsize=(11, 4.9), layout="constrained")
+        grid = figure.subplots(2, 4, sharex=True)
+        *panels, ratios = grid.flat
+        for panel, lemma in zip(panels, lemmas, strict=True):
+            here = table[table["lemma"] == lemma]
+            for block, rows in here.groupby("block", sort=False):
+                of = f" ({block})" if block else ""
+                for side, dashes in (("left", "-"), ("right", "--")):
+                    line = rows.groupby("round")[side].mean()
+                    line = line.where(line > ROUNDING, np.nan)
+                    panel.plot(line.index, line, dashes, color=colours[str(block)], label=f"{side}{of}")
+            applies = not here["outcome"].iloc[0].startswith("not applicable")
+            violated = int((here["outcome"] == "violated").sum())
+            word = f"{violated} violations" if applies else "not applicable"
+            panel.set_title(f"Lemma {lemma}: {word}", loc="left", fontweight="bold")
+            panel.set_yscale("log")
+            panel.legend(frameon=False, fontsize=6)
+        palette = sns.color_palette("colorblind", len(lemmas))
+        for lemma, colour in zip(lemmas, palette, strict=True):
+            here = table[(table["lemma"] == lemma) & ~table["outcome"].str.startswith("not applicable")]
+            line = here.groupby("round")["ratio"].max()
+            if len(line):
+                ratios.plot(line.index, line.where(line > 0), color=colour, label=lemma)
+        ratios.axhline(1, color="0.2", linewidth=0.8)
+        ratios.set_yscale("log")
+        ratios.set_title("Left / right, the largest", loc="left", fontweight="bold")
+        ratios.legend(frameon=False, fontsize=6, ncols=2)
+        for panel in grid[-1]:
+            panel.set_xlabel("Communication rounds")
+        where = rf"$p$ = {known.p:.3g}, $\ell$ = {known.l:.3g}, $\kappa$ = {known.kappa:.3g}"
+        sizes = {"c": known.eta_c, "d": known.eta_d, "s": known.eta_s, "r": known.eta_r}
+        steps = ", ".join(rf"$\eta_{letter}$ = {size:.3g}" for letter, size in sizes.items())
+        figure.suptitle(f"Lemmas A.5 to A.11, K = {known.K}: {steps}; {where}", fontsize=9, x=0.01, ha="left")
+        name = f"{stem.name}-lemmas"
+        return [save(figure, stem.with_name(f"{name}.{kind}"), kind) for kind in ("png", "pdf")]

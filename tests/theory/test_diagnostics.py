@@ -228,7 +228,7 @@ def test_the_command_writes_rows_card_and_pictures(
     frame = pd.read_csv(tmp_path / "here" / "now.csv")
     assert len(frame) == 2 * 5 and {"Xi_x", "E_y", "gamma_x", "delta", "H", "mean_D"} <= set(frame)
     card = json.loads((tmp_path / "here" / "now.json").read_text())
-    assert card["settings"]["trainer"]["K"] == 2 and len(card["conditions"]) == 11 and card["phi_star"]["exact"]
+    assert card["settings"]["trainer"]["K"] == 2 and len(card["conditions"]) == 9 and card["phi_star"]["exact"]
     assert (tmp_path / "here" / "now.png").read_bytes()[:4] == b"\x89PNG"
     assert (tmp_path / "here" / "now.pdf").read_bytes()[:4] == b"%PDF"
 
