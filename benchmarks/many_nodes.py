@@ -15,7 +15,7 @@ import torch
 from tqdm.auto import tqdm
 
 from robustbench_dec import files
-from robustbench_dec.network import Network
+from robustbench_dec.networks.simulated import SimulatedNetwork
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.specs import table as spec
 
@@ -31,7 +31,7 @@ def seconds_per_round(problem: dict[str, Any], nodes: int, rounds: int, repeats:
     network = spec.NetworkSpec(nodes=nodes)
     steps = {"eta_c": 0.1, "eta_d": "1e-2/32000", "K": 1, "batch": 32}
     one = spec.RunSpec(problem, network, "dec_fedtrack", steps, rounds, 0, [], 1, 1)
-    trainer, net = one.build_trainer(), Network(network.build())
+    trainer, net = one.build_trainer(), SimulatedNetwork(network.build())
     oracle = Oracle(one.build_problem(), nodes, 0, net.ledger)
     state = trainer.step(trainer.init(oracle, net), oracle, net)  # the first round is not measured
     times = []

@@ -22,6 +22,7 @@ import torch
 from tqdm.auto import tqdm
 
 from robustbench_dec import files
+from robustbench_dec.networks.crew import Alone, OnRanks
 from robustbench_dec.networks.distributed import DistributedNetwork
 from robustbench_dec.networks.ranks import Ranks
 from robustbench_dec.oracle import Oracle
@@ -43,7 +44,8 @@ def cases() -> dict[str, spec.RunSpec]:
 def measured(one: spec.RunSpec, seconds: float, ranks: Ranks | None) -> dict[str, float]:
     """Rounds per second, and the share of communication."""
     problem, trainer = one.build_problem(), one.build_trainer()
-    net = one.network.connect(one.seed, ranks)
+    crew = Alone() if ranks is None else OnRanks(ranks, one.network.nodes)
+    net = one.network.connect(one.seed, crew.connect)
     oracle = Oracle(problem, net.nodes, one.seed, net.ledger, rows=net.rows)
     state = trainer.init(oracle, net)
     began, rounds, before = time.perf_counter(), -WARM_UP, 0.0
@@ -55,7 +57,7 @@ def measured(one: spec.RunSpec, seconds: float, ranks: Ranks | None) -> dict[str
         if rounds == 0:
             began, before = time.perf_counter(), net.seconds if isinstance(net, DistributedNetwork) else 0.0
         enough = rounds > 0 and time.perf_counter() - began > seconds
-        more = not net.agreed(oracle.losses, enough)[1]
+        more = not crew.agree(oracle.losses, enough, rounds)[1]
     spent = time.perf_counter() - began
     talked = net.seconds - before if isinstance(net, DistributedNetwork) else 0.0
     return {"rounds_per_second": rounds / spent, "communication": talked / spent}

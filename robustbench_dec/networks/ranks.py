@@ -23,9 +23,6 @@ from robustbench_dec.errors import BadInput
 TIMEOUT = 600.0
 """Seconds after which a rank that says nothing is given up; the others wait while rank 0 measures and writes."""
 
-WAIT = "wait"
-"""What rank 0 says now and then while it works alone, so that nobody takes it for dead."""
-
 
 class Lost(BadInput):
     """Another rank died or fell silent; the message names both."""
@@ -116,12 +113,6 @@ class Ranks:
         with self._naming(self._others if self.writes else [0]):
             dist.broadcast(data, 0)
         return json.loads(bytes(data.cpu().numpy()))
-
-    def wait(self) -> Any:
-        """The next thing that rank 0 says, after all its WAITs."""
-        while (word := self.tell()) == WAIT:
-            pass
-        return word
 
     def agree_on(self, asked: str) -> None:
         """Refuse to go on unless every rank was asked for the same; rows of two different runs would mix unnoticed."""

@@ -18,7 +18,7 @@ import io
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +32,8 @@ from robustbench_dec import files
 from robustbench_dec.attack import accuracy, evaluate
 from robustbench_dec.errors import Diverged
 from robustbench_dec.network import Network
-from robustbench_dec.networks.ranks import WAIT, Lost, Ranks
+from robustbench_dec.networks.crew import Alone, Crew, OnRanks, Order
+from robustbench_dec.networks.ranks import Ranks
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Batch, Classifier, Problem
 from robustbench_dec.specs.table import SCHEMA, RunSpec
@@ -65,39 +66,45 @@ def train(
     """
     folder = results / "runs" / run.id
     how = _Habits(device, save_seconds, save_rounds or math.inf, progress)
-    if ranks is not None:
-        ranks.agree_on(run.id)
-        if not ranks.writes:
-            word = ranks.wait()
-            if word == "stop":
-                raise Lost(f"rank {ranks.rank} ends because rank 0 cannot begin; rank 0 says why")
-            if word == "train":
-                _train(run, folder, how, ranks)
-                ranks.wait()
-            return folder
-    tell = (lambda word: None) if ranks is None else ranks.tell
-    alone = True
-    try:
-        if not store.finished(folder, checkpoint):
-            with locks.claim(folder / "run.json", wait=wait, meanwhile=lambda: tell(WAIT)):
+    crew = Alone() if ranks is None else OnRanks(ranks, run.network.nodes)
+    crew.meet(run.id)
+    if crew.writes:
+        _lead(run, folder, how, crew, checkpoint, wait)
+    elif crew.await_order() is Order.TRAIN:
+        _train(run, folder, how, crew)
+        crew.await_order()  # rank 0 is done
+    return folder
+
+
+def _lead(run: RunSpec, folder: Path, how: "_Habits", crew: Crew, checkpoint: bool, wait: bool) -> None:
+    """What the writing process does: claim the run, say what there is to do, do it with the others, tidy up."""
+    with contextlib.ExitStack() as held:
+        with crew.deciding():
+            unfinished = not store.finished(folder, checkpoint)
+            if unfinished:
+                held.enter_context(_nothing_left_of_failures(folder))
+                held.enter_context(locks.claim(folder / "run.json", wait=wait, meanwhile=crew.waiting))
                 files.sweep(folder)
-                if not store.finished(folder, checkpoint, announce=True):
-                    alone = False
-                    tell("train")
-                    _train(run, folder, how, ranks)
-                    tell("done")
-                    return folder
+                unfinished = not store.finished(folder, checkpoint, announce=True)  # the former holder may have
+        crew.order(Order.TRAIN if unfinished else Order.NOTHING)
+        if unfinished:
+            _train(run, folder, how, crew)
+            crew.order(Order.DONE)
+    if not unfinished:
+        store.tidy(folder)
+
+
+@contextlib.contextmanager
+def _nothing_left_of_failures(folder: Path) -> Iterator[None]:
+    """Remove the folder of a run that cannot be, if it is empty."""
+    try:
+        yield
     except locks.Busy:
         raise
     except Exception:
-        if alone:  # the others still wait to hear what there is to do
-            tell("stop")
         with contextlib.suppress(OSError):
-            folder.rmdir()  # if it is empty: of a run that cannot be, nothing stays
+            folder.rmdir()
         raise
-    tell("nothing to do")
-    store.tidy(folder)
-    return folder
 
 
 class _Habits(NamedTuple):
@@ -109,32 +116,32 @@ class _Habits(NamedTuple):
     progress: bool
 
 
-def _train(run: RunSpec, folder: Path, how: _Habits, ranks: Ranks | None) -> None:
+def _train(run: RunSpec, folder: Path, how: _Habits, crew: Crew) -> None:
     """Train a run from its journal or from the start, and write its files."""
     began = time.perf_counter()
     problem, trainer = run.build_problem(), run.build_trainer()
-    net = run.network.connect(run.seed, ranks)
+    net = run.network.connect(run.seed, crew.connect)
     oracle = Oracle(problem, net.nodes, run.seed, net.ledger, how.device, net.rows)
     journal = Journal(folder / "resume.safetensors", run, trainer)
-    state, loss, smallest, curve, seconds_before, threads, processes = journal.restore(oracle, net)
+    state, loss, smallest, curve, seconds_before, threads, processes = journal.restore(oracle, net, crew)
     threads = sorted({*threads, torch.get_num_threads()})
-    processes = sorted({*processes, 1 if ranks is None else ranks.size})
-    measure = _gauge(problem, run, oracle.shards if ranks is None else None) if net.writes else None
-    budget, shown = run.budget, how.progress and net.writes
+    processes = sorted({*processes, crew.size})
+    measure = _gauge(problem, run, oracle.shards if crew.size == 1 else None) if crew.writes else None
+    budget, shown = run.budget, how.progress and crew.writes
     bar = progress_bars.bar(total=budget.rounds, initial=net.ledger.rounds, desc=run.id, unit="round", show=shown)
     saved = time.perf_counter()
     with bar:
         if state is None:
             state = trainer.init(oracle, net)
-            loss = net.agreed(oracle.losses, False)[0].mean().item()  # NaN if it starts without a gradient
+            loss = crew.agree(oracle.losses, False, 0)[0].mean().item()  # NaN if it starts without a gradient
             smallest = loss
-        if not net.writes:
+        if not crew.writes:
             problem.release()
         while True:
             costs = net.ledger.row()
             passed = budget.passed(costs, run.curve_points)
             if not curve or passed != budget.passed({"rounds": curve[-1]["round"]} | curve[-1], run.curve_points):
-                X = net.gathered(state.X)
+                X = crew.gather(state.X)
                 measured = {} if measure is None or X is None else measure(X.mean(0))
                 curve.append({"round": costs["rounds"], **_running(costs), "train_loss": loss, **measured})
                 told = {name: f"{value:.3g}" for name, value in measured.items()}
@@ -144,9 +151,10 @@ def _train(run: RunSpec, folder: Path, how: _Habits, ranks: Ranks | None) -> Non
             state = trainer.step(state, oracle, net)
             net.ledger.rounds += 1
             bar.update()
-            whole = bool(state.X.isfinite().all())
+            finite = bool(state.X.isfinite().all())
             due = time.perf_counter() - saved > how.save_seconds or net.ledger.rounds % how.save_rounds == 0
-            losses, due = net.agreed(oracle.losses if whole else oracle.losses * math.nan, due)
+            seen = oracle.losses if finite else oracle.losses * math.nan
+            losses, due = crew.agree(seen, due, net.ledger.rounds)
             loss = losses.mean().item()
             smallest = min(smallest, loss) if math.isfinite(smallest) else loss
             if not loss < EXPLOSION * max(smallest, 1.0):
@@ -156,16 +164,18 @@ def _train(run: RunSpec, folder: Path, how: _Habits, ranks: Ranks | None) -> Non
                 )
             if due:
                 seconds = seconds_before + time.perf_counter() - began
-                journal.save(Standing(state, loss, smallest, curve, seconds, threads, processes), oracle, net)
+                journal.save(Standing(state, loss, smallest, curve, seconds, threads, processes), oracle, net, crew)
                 saved = time.perf_counter()
     ends: dict[str, Any] = {"final_train_loss": loss, **provenance.stamp(seconds_before + time.perf_counter() - began)}
     ends |= {"threads_used": threads}
-    stacks = {name: net.gathered(Z) for name, Z in state._asdict().items() if name in ("X", "Y")}
-    if ranks is not None or processes != [1]:  # a simulated network has no wire
-        ends |= {"processes_used": processes, "wire_bytes": net.total(net.wire_bytes)}
-        ends |= {"handed_bytes": net.total(net.handed_bytes)}
-    if net.writes:
-        _finish(folder, run, problem, trainer, {k: Z for k, Z in stacks.items() if Z is not None}, curve, net, ends)
+    stacks = {name: crew.gather(Z) for name, Z in state._asdict().items() if name in ("X", "Y")}
+    if processes != [1]:  # a simulated network has no wire
+        ends |= {"processes_used": processes, "wire_bytes": crew.total(crew.wire_bytes)}
+        ends |= {"handed_bytes": crew.total(crew.handed_bytes)}
+    if crew.writes:
+        _finish(
+            folder, run, problem, trainer, {k: Z for k, Z in stacks.items() if Z is not None}, curve, net, ends, crew
+        )
         journal.remove()
 
 
@@ -196,10 +206,10 @@ class Journal:
     def former(self) -> Path:
         return self.path.with_stem(f"{self.path.stem}-former")
 
-    def save(self, standing: Standing, oracle: Oracle, net: Network) -> None:
-        wire_bytes = net.total(net.wire_bytes)
-        whole = {name: net.gathered(Z) for name, Z in standing.state._asdict().items()}
-        if not net.writes:
+    def save(self, standing: Standing, oracle: Oracle, net: Network, crew: Crew) -> None:
+        wire_bytes = crew.total(crew.wire_bytes)
+        whole = {name: crew.gather(Z) for name, Z in standing.state._asdict().items()}
+        if not crew.writes:
             return
         content = {name: value for name, value in standing._asdict().items() if name != "state"}
         content |= {"ledger": net.ledger.row(), "draws": oracle.draws, "id": self.run.id, "wire_bytes": wire_bytes}
@@ -207,21 +217,21 @@ class Journal:
         data = safetensors.torch.save(tensors, {"journal": json.dumps(content), "sha256": files.OPEN_SEAL})
         files.write_bytes(self.path, files.seal(data), former=self.former)
 
-    def restore(self, oracle: Oracle, net: Network) -> Standing:
+    def restore(self, oracle: Oracle, net: Network, crew: Crew) -> Standing:
         """Where the newest whole journal says that the run stands; at the start if there is none."""
-        data = self._newest() if net.writes else None
-        content = net.told(_metadata(data) if data is not None else None)
+        data = self._newest() if crew.writes else None
+        content = crew.announce(_metadata(data) if data is not None else None)
         if content is None:
             return Standing(None, math.nan, math.nan, [], 0.0, [], [])
         tensors = safetensors.torch.load(data) if data is not None else {}
         state = self.trainer.init(oracle, net)  # its class and fields; the counters it moved are set right below
         stacks = {
-            name: net.scattered(tensors[name].to(Z.device) if tensors else None, Z)
+            name: crew.scatter(tensors[name].to(Z.device) if tensors else None, Z)
             for name, Z in state._asdict().items()
         }
         for name, value in content["ledger"].items():
             setattr(net.ledger, name, value)
-        net.wire_bytes = content["wire_bytes"] if net.writes else 0
+        crew.wire_bytes = content["wire_bytes"] if crew.writes else 0
         oracle.draws = content["draws"]
         content = {"smallest": content["loss"], "processes": []} | content  # journals did not always tell these
         known = {name: content[name] for name in Standing._fields if name != "state"}
@@ -288,6 +298,7 @@ def _finish(
     curve: list[dict[str, Any]],
     net: Network,
     told: Mapping[str, Any],
+    crew: Crew,
 ) -> None:
     """Write a finished run's files, run.json last, with what else is to be `told` there."""
     perturbation = folder / "perturbation.safetensors"
@@ -314,7 +325,7 @@ def _finish(
             "spectral_rate": net.spectral_rate,
             "ledger": net.ledger.row(),
             **(
-                _classifier_record(problem, stacks["X"], net.still_here)
+                _classifier_record(problem, stacks["X"], crew.waiting)
                 if isinstance(problem, Classifier)
                 else {"final": curve[-1]}
             ),

@@ -1,7 +1,7 @@
 """What a table asks for: a TOML file, validated; unknown keys are refused by name."""
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import UnionType
@@ -15,9 +15,8 @@ from robustbench_dec.attacking.foreign import attack_named
 from robustbench_dec.errors import BadInput
 from robustbench_dec.network import Network
 from robustbench_dec.networks import topology
-from robustbench_dec.networks.distributed import DistributedNetwork
 from robustbench_dec.networks.faults import RELIABLE, Faults
-from robustbench_dec.networks.ranks import Ranks
+from robustbench_dec.networks.simulated import SimulatedNetwork
 from robustbench_dec.problem import Problem
 from robustbench_dec.specs.budget import Budget
 from robustbench_dec.trainer import Trainer
@@ -64,11 +63,12 @@ class NetworkSpec(_Strict):
         """What goes wrong in every round."""
         return Faults(self.loss, self.stragglers, self.varying)
 
-    def connect(self, seed: int, ranks: Ranks | None = None) -> Network:
-        """The network of one run; its faults are a function of the run's seed, the network's seed and the round."""
-        if ranks is not None:
-            return DistributedNetwork(self.build(), ranks, self.faults, (seed, self.seed))
-        return Network(self.build(), faults=self.faults, key=(seed, self.seed))
+    def connect(self, seed: int, join: Callable[[Any, Faults, tuple[int, int]], Network] = SimulatedNetwork) -> Network:
+        """The network of one run; its faults are a function of the run's seed, the network's seed and the round.
+
+        `join` makes it: the simulator, or a crew's `connect`.
+        """
+        return join(self.build(), self.faults, (seed, self.seed))
 
     def settings(self) -> dict[str, Any]:
         """Every setting; a matrix file also by its bytes, because its path does not tell what is in it.

@@ -14,6 +14,7 @@ from torch import Tensor
 from robustbench_dec.errors import BadInput
 from robustbench_dec.network import Network
 from robustbench_dec.networks import topology
+from robustbench_dec.networks.simulated import SimulatedNetwork
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problems.quadratic import Quadratic
 from robustbench_dec.trainer import Trainer
@@ -50,7 +51,7 @@ def verdicts(trainer: Trainer, device: str = "cpu") -> Iterator[Verdict]:
 
 def stage(problem: Quadratic, device: str, seed: int = 0) -> tuple[Oracle, Network]:
     """The problem's oracle and the ring, with one ledger."""
-    net = Network(topology.build("ring", NODES))
+    net = SimulatedNetwork(topology.build("ring", NODES))
     return Oracle(problem, NODES, seed, net.ledger, device), net
 
 

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from robustbench_dec import files, shelf
 from robustbench_dec.commands import app as cli
 from robustbench_dec.errors import BadInput
-from robustbench_dec.network import Network
 from robustbench_dec.networks import topology
 from robustbench_dec.networks.faults import RELIABLE, Faults
+from robustbench_dec.networks.simulated import SimulatedNetwork
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problems.quadratic import Quadratic
 from robustbench_dec.running import suite
@@ -144,8 +144,8 @@ def test_what_is_no_probability_is_refused(name: str, probability: float) -> Non
 @pytest.mark.parametrize("faults", [Faults(loss=0.1), Faults(stragglers=0.1)], ids=str)
 def test_an_asymmetric_matrix_that_loses_links_is_refused_and_may_vary(faults: Faults) -> None:
     with pytest.raises(BadInput, match=r"symmetric mixing matrix.* W\[0, 1\] = 0.5 and W\[1, 0\] = 0; metropolis"):
-        Network(DIRECTED, faults=faults)
-    W_t = Network(DIRECTED, faults=Faults(varying=True)).matrix()
+        SimulatedNetwork(DIRECTED, faults=faults)
+    W_t = SimulatedNetwork(DIRECTED, faults=Faults(varying=True)).matrix()
     assert np.array_equal(W_t.sum(0), np.ones(4)) and np.array_equal(W_t.sum(1), np.ones(4))
 
 
@@ -168,7 +168,7 @@ def in_order(W: np.ndarray, Z: Tensor) -> Tensor:
 @pytest.mark.parametrize("faults", [RELIABLE, *KINDS], ids=str)
 def test_gossip_adds_in_the_order_of_the_nodes_with_and_without_faults(faults: Faults, dtype: torch.dtype) -> None:
     for W in (topology.build("ring", 7), topology.build("star", 6, "metropolis")):
-        net = Network(W, faults=faults, key=(4, 2))
+        net = SimulatedNetwork(W, faults=faults, key=(4, 2))
         Z = torch.randn(len(W), 33, dtype=dtype, generator=torch.Generator().manual_seed(0))
         for t in range(5):
             W_t = faults.matrix(W, (4, 2), t)
@@ -178,7 +178,7 @@ def test_gossip_adds_in_the_order_of_the_nodes_with_and_without_faults(faults: F
 
 
 def test_without_faults_every_round_has_w_itself() -> None:
-    net = Network(topology.build("ring", 5))
+    net = SimulatedNetwork(topology.build("ring", 5))
     first = net.matrix()
     net.ledger.rounds = 17
     assert first is net.matrix() and np.array_equal(first, net.W)
@@ -186,8 +186,8 @@ def test_without_faults_every_round_has_w_itself() -> None:
 
 
 def test_all_exchanges_of_a_round_see_one_matrix_and_lost_messages_are_charged() -> None:
-    net = Network(topology.build("ring", 8), faults=ALL, key=(1, 0))
-    reliable = Network(net.W)
+    net = SimulatedNetwork(topology.build("ring", 8), faults=ALL, key=(1, 0))
+    reliable = SimulatedNetwork(net.W)
     Z = torch.eye(8, dtype=torch.float64)
     for t in range(10):
         W_t = torch.from_numpy(ALL.matrix(net.W, (1, 0), t))
@@ -206,14 +206,14 @@ def test_all_exchanges_of_a_round_see_one_matrix_and_lost_messages_are_charged()
 def test_exact_means_are_reliable() -> None:
     Z = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
     W = topology.build("ring", 8)
-    assert Network(W, faults=Faults(stragglers=0.9)).mean(Z).equal(Network(W).mean(Z))
+    assert SimulatedNetwork(W, faults=Faults(stragglers=0.9)).mean(Z).equal(SimulatedNetwork(W).mean(Z))
 
 
 # Trainers
 
 
 def walk(trainer: Trainer, problem: Quadratic, faults: Faults, length: int) -> list[Any]:
-    net = Network(topology.build("ring", 10), faults=faults)
+    net = SimulatedNetwork(topology.build("ring", 10), faults=faults)
     oracle = Oracle(problem, 10, 0, net.ledger)
     path = [trainer.init(oracle, net)]
     for _ in range(length):
@@ -269,7 +269,7 @@ def test_dec_fedtrack_finds_the_stationary_point_of_a_heterogeneous_quadratic_un
     faults: Faults, most: int
 ) -> None:
     problem = Quadratic(instance=4)
-    net = Network(topology.build("ring", 10), faults=faults)
+    net = SimulatedNetwork(topology.build("ring", 10), faults=faults)
     oracle = Oracle(problem, 10, 0, net.ledger)
     gradient = problem.exact(oracle.shards).grad_phi
     trainer = DecFedTrack(eta_c=0.02, eta_d=0.04, K=5, batch=1)

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from robustbench_dec import files
 from robustbench_dec.errors import BadInput
-from robustbench_dec.network import Gossip, Network
+from robustbench_dec.networks.crew import Alone
 from robustbench_dec.networks.ranks import Ranks, needed
+from robustbench_dec.networks.simulated import Gossip
 from robustbench_dec.store import locks
 from tests.support import ROOT, on_ranks
 
@@ -38,8 +39,8 @@ def simulated() -> dict[str, tuple[dict[str, Tensor], dict[str, int]]]:
     torch.set_num_threads(1)
     found = {}
     for name, problem, one, faults in on_ranks.cases():
-        net = Network(on_ranks.W, faults=faults, key=(1, 0))
-        found[name] = on_ranks.whole(net, on_ranks.work(net, problem, one)), net.ledger.row()
+        net = Alone().connect(on_ranks.W, faults, (1, 0))
+        found[name] = on_ranks.whole(Alone(), on_ranks.work(net, problem, one)), net.ledger.row()
     torch.set_num_threads(threads)
     return found
 

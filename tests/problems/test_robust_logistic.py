@@ -13,8 +13,8 @@ from torch import Tensor
 
 from robustbench_dec import data, shelf, simplex
 from robustbench_dec.errors import BadInput
-from robustbench_dec.network import Network
 from robustbench_dec.networks import topology
+from robustbench_dec.networks.simulated import SimulatedNetwork
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Batch, Problem
 from robustbench_dec.problems import robust_logistic
@@ -127,7 +127,7 @@ def test_a_node_touches_only_its_own_samples_coordinates_in_the_data_part() -> N
 @pytest.mark.parametrize("precision", ["double", "single"])
 def test_a_nodes_gradient_does_not_depend_on_the_nodes_beside_it(precision: str) -> None:
     problem = RobustLogistic(precision=precision)
-    oracle = Oracle(problem, 10, 0, Network(topology.build("ring", 10)).ledger)
+    oracle = Oracle(problem, 10, 0, SimulatedNetwork(topology.build("ring", 10)).ledger)
     X, Y = oracle.start()
     X = X + torch.randn(X.shape, generator=torch.Generator().manual_seed(0)).to(X)
     for batch in (oracle.draw(1), oracle.draw(5), oracle.draw(16), oracle.draw(39), oracle.shards):
@@ -270,7 +270,7 @@ def test_nodes_hold_equal_shares_of_the_samples_with_a_bias_and_one_coordinate_o
 
 def test_the_oracle_draws_samples_with_their_coordinates_and_refuses_more_than_a_share() -> None:
     problem = small()
-    oracle = Oracle(problem, NODES, 0, Network(topology.build("ring", NODES)).ledger)
+    oracle = Oracle(problem, NODES, 0, SimulatedNetwork(topology.build("ring", NODES)).ledger)
     signed, coordinates = oracle.draw(3)
     for i in range(NODES):
         for row, k in zip(signed[i], coordinates[i], strict=True):
@@ -364,7 +364,7 @@ def test_it_stands_on_the_shelf_and_its_settings_can_be_told_in_json() -> None:
 
 def test_dec_fedtrack_lowers_phi_and_learns_breast_cancer_with_every_y_in_the_simplex() -> None:
     problem = RobustLogistic(split="label")
-    net = Network(topology.build("ring", 10))
+    net = SimulatedNetwork(topology.build("ring", 10))
     oracle = Oracle(problem, 10, 0, net.ledger)
     exact = problem.exact(oracle.shards)
     trainer = DecFedTrack(eta_c=0.1, eta_d=1e-3 / problem.N, K=2, batch=32)
@@ -381,7 +381,7 @@ def test_dec_fedtrack_lowers_phi_and_learns_breast_cancer_with_every_y_in_the_si
 
 def test_a_method_without_y_learns_too() -> None:
     problem = RobustLogistic()
-    net = Network(topology.build("ring", 10))
+    net = SimulatedNetwork(topology.build("ring", 10))
     oracle = Oracle(problem, 10, 0, net.ledger)
     trainer = KGT(eta_c=0.5, K=1, batch=32)
     state = trainer.init(oracle, net)

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from robustbench_dec.errors import BadInput
 from robustbench_dec.ledger import Ledger
-from robustbench_dec.network import Network
 from robustbench_dec.networks import topology
+from robustbench_dec.networks.simulated import SimulatedNetwork
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Batch, Problem
 from tests.support.matrices import DIRECTED, usual_graphs
@@ -45,7 +45,7 @@ def stack(nodes: int, width: int, seed: int) -> Tensor:
 def test_mixing_is_the_product_with_w_and_keeps_the_mean(W: np.ndarray, width: int, seed: int) -> None:
     Z = stack(len(W), width, seed)
     before = Z.clone()
-    mixed = Network(W).mix(Z)
+    mixed = SimulatedNetwork(W).mix(Z)
     assert (mixed - torch.from_numpy(W) @ Z).abs().max() < 1e-12
     assert (mixed.mean(0) - Z.mean(0)).abs().max() < 1e-12
     assert Z.equal(before)
@@ -56,7 +56,7 @@ def test_mixing_is_the_product_with_w_and_keeps_the_mean(W: np.ndarray, width: i
 def test_fast_mixing_keeps_the_mean(W: np.ndarray, rounds: int, seed: int) -> None:
     Z = stack(len(W), 3, seed)
     before = Z.clone()
-    mixed = Network(W).fastmix(Z, rounds=rounds)
+    mixed = SimulatedNetwork(W).fastmix(Z, rounds=rounds)
     assert (mixed.mean(0) - Z.mean(0)).abs().max() < 1e-12
     assert Z.equal(before)
 
@@ -75,7 +75,7 @@ def test_fast_mixing_is_a_chebyshev_polynomial_of_w(graph: str, nodes: int, K: i
     )
     expected = vectors @ np.diag(polynomial) @ vectors.T
     np.testing.assert_allclose(
-        Network(W).fastmix(torch.eye(nodes, dtype=torch.float64), rounds=K), expected, atol=1e-12
+        SimulatedNetwork(W).fastmix(torch.eye(nodes, dtype=torch.float64), rounds=K), expected, atol=1e-12
     )
 
 
@@ -84,7 +84,7 @@ def test_fast_mixing_contracts_faster_than_as_many_plain_mixings(K: int) -> None
     W = topology.build("ring", 10, "uniform")  # weights 1/3
     assert W[0, 0] == W[0, 1] == pytest.approx(1 / 3)
     distance = torch.eye(10, dtype=torch.float64) - 1 / 10
-    fast = np.linalg.norm(Network(W).fastmix(distance, rounds=K), 2)
+    fast = np.linalg.norm(SimulatedNetwork(W).fastmix(distance, rounds=K), 2)
     plain = np.linalg.norm(np.linalg.matrix_power(W, K) @ distance.numpy(), 2)
     assert fast < plain
     if K == 20:
@@ -92,7 +92,7 @@ def test_fast_mixing_contracts_faster_than_as_many_plain_mixings(K: int) -> None
 
 
 def test_stacks_of_any_shape_and_precision_mix_row_by_row() -> None:
-    net = Network(topology.build("ring", 5))
+    net = SimulatedNetwork(topology.build("ring", 5))
     images = torch.rand(5, 2, 3, 3)
     assert net.mix(images.flatten(1)).dtype == torch.float32
     W = torch.from_numpy(net.W).float()
@@ -100,7 +100,7 @@ def test_stacks_of_any_shape_and_precision_mix_row_by_row() -> None:
 
 
 def test_one_stack_comes_back_bare_and_several_as_they_were_given() -> None:
-    net = Network(topology.build("ring", 5))
+    net = SimulatedNetwork(topology.build("ring", 5))
     X, Y = stack(5, 3, 0), stack(5, 2, 1)
     for both, alone in (
         (net.mix(X, Y), [net.mix(X), net.mix(Y)]),
@@ -114,12 +114,12 @@ def test_one_stack_comes_back_bare_and_several_as_they_were_given() -> None:
 @pytest.mark.parametrize("rounds", [0, -1])
 def test_fast_mixing_without_rounds_is_refused(rounds: int) -> None:
     with pytest.raises(BadInput, match=f"at least 1 round of gossip, not {rounds}"):
-        Network(DIRECTED).fastmix(torch.eye(4), rounds=rounds)
+        SimulatedNetwork(DIRECTED).fastmix(torch.eye(4), rounds=rounds)
 
 
 def test_a_matrix_that_does_not_mix_makes_no_network() -> None:
     with pytest.raises(BadInput, match="connect all nodes"):
-        Network(np.eye(3))
+        SimulatedNetwork(np.eye(3))
 
 
 # Costs
@@ -138,7 +138,7 @@ def test_a_matrix_that_does_not_mix_makes_no_network() -> None:
 )
 def test_messages_and_bytes_follow_the_formulas(W: np.ndarray, edges: int) -> None:
     """One exchange: a message over every directed edge; the payload is one row of each stack."""
-    net = Network(W)
+    net = SimulatedNetwork(W)
     X, Y = torch.zeros(len(W), 7, dtype=torch.float64), torch.zeros(len(W), 3, dtype=torch.float32)
     row = 7 * 8 + 3 * 4
     net.mix(X, Y)
@@ -151,7 +151,7 @@ def test_messages_and_bytes_follow_the_formulas(W: np.ndarray, edges: int) -> No
 
 def test_an_exact_mean_is_the_same_in_every_row() -> None:
     Z = stack(5, 3, 0)
-    mean = Network(topology.build("ring", 5)).mean(Z)
+    mean = SimulatedNetwork(topology.build("ring", 5)).mean(Z)
     assert mean.shape == Z.shape
     assert (mean - Z.mean(0)).abs().max() == 0
 

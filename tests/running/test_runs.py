@@ -22,6 +22,7 @@ from robustbench_dec import data, files, shelf
 from robustbench_dec.errors import BadInput, Diverged
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.networks import topology
+from robustbench_dec.networks.crew import Alone
 from robustbench_dec.problems.universal import Universal
 from robustbench_dec.rendering import curves as plots
 from robustbench_dec.running import cells, pool, suite
@@ -336,7 +337,7 @@ def test_an_interrupted_run_with_two_budgets_measures_the_same_points(tmp_path: 
     one = spec.RunSpec(problem, NETWORK, "dm_hsgd", steps, None, 0, [], 4, 1, sfo=40, exchanges=20)
     whole = train(one, tmp_path / "whole")
     cut = replace(one, sfo=20, exchanges=10)
-    trainer, net = cut.build_trainer(), run.Network(cut.network.build())
+    trainer, net = cut.build_trainer(), cut.network.connect(0)
     oracle = run.Oracle(cut.build_problem(), net.nodes, 0, net.ledger)
     state, curve = trainer.init(oracle, net), []
     measure = oracle.problem.gauge(oracle.shards)
@@ -348,8 +349,8 @@ def test_an_interrupted_run_with_two_budgets_measures_the_same_points(tmp_path: 
     journal.path.parent.mkdir(parents=True)
     loss = oracle.last_loss
     standing = run.Standing(state, loss, 0.9 * loss, curve, 1.0, [1], [1])
-    journal.save(standing, oracle, net)
-    assert journal.restore(oracle, net)[1:] == standing[1:]  # all but the state, which the end compares
+    journal.save(standing, oracle, net, Alone())
+    assert journal.restore(oracle, net, Alone())[1:] == standing[1:]  # all but the state, which the end compares
     folder = train(one, tmp_path / "cut")
     assert (folder / "curve.csv").read_bytes() == (whole / "curve.csv").read_bytes()
     assert (folder / "checkpoint.safetensors").read_bytes() == (whole / "checkpoint.safetensors").read_bytes()

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from robustbench_dec import shelf
 from robustbench_dec.network import Network
 from robustbench_dec.networks import topology
-from robustbench_dec.networks.distributed import DistributedNetwork
+from robustbench_dec.networks.crew import Crew, OnRanks
 from robustbench_dec.networks.faults import Faults
 from robustbench_dec.networks.ranks import Ranks
 from robustbench_dec.oracle import Oracle
@@ -67,9 +67,9 @@ def work(net: Network, problem: Problem, one: Trainer) -> Any:
     return state
 
 
-def whole(net: Network, state: Any) -> dict[str, torch.Tensor]:
+def whole(crew: Crew, state: Any) -> dict[str, torch.Tensor]:
     """The whole stacks of a state, on the process that writes."""
-    stacks = {name: net.gathered(Z) for name, Z in state._asdict().items()}
+    stacks = {name: crew.gather(Z) for name, Z in state._asdict().items()}
     return {name: Z.contiguous() for name, Z in stacks.items() if Z is not None}
 
 
@@ -99,15 +99,16 @@ def main(folder: Path) -> None:
     tensors, costs = {}, {}
     for name, problem, one, faults in cases():
         handed = 0
-        net = DistributedNetwork(W, ranks, faults, key=(1, 0))
+        crew = OnRanks(ranks, NODES)
+        net = crew.connect(W, faults, (1, 0))
         state = work(net, problem, one)
-        assert handed == net.wire_bytes == net.handed_bytes, (name, handed, net.wire_bytes, net.handed_bytes)
-        for field, Z in whole(net, state).items():
+        assert handed == crew.wire_bytes == crew.handed_bytes, (name, handed, crew.wire_bytes, crew.handed_bytes)
+        for field, Z in whole(crew, state).items():
             tensors[f"{name}/{field}"] = Z
-        net.agreed(torch.zeros(len(net.rows)), True)
-        net.told({"a": "word"})
-        costs[name] = net.ledger.row() | {"wire_bytes": net.total(net.wire_bytes)}
-        assert handed == net.handed_bytes > net.wire_bytes, (name, handed, net.wire_bytes, net.handed_bytes)
+        crew.agree(torch.zeros(len(net.rows)), True, ROUNDS)
+        crew.announce({"a": "word"})
+        costs[name] = net.ledger.row() | {"wire_bytes": crew.total(crew.wire_bytes)}
+        assert handed == crew.handed_bytes > crew.wire_bytes, (name, handed, crew.wire_bytes, crew.handed_bytes)
     if ranks.writes:
         safetensors.torch.save_file(tensors, folder / "stacks.safetensors")
         (folder / "costs.json").write_text(json.dumps(costs))

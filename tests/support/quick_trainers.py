@@ -8,6 +8,7 @@ from torch import Tensor
 
 from robustbench_dec.network import Network
 from robustbench_dec.networks import topology
+from robustbench_dec.networks.simulated import SimulatedNetwork
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Problem
 from robustbench_dec.problems.quadratic import Quadratic
@@ -33,7 +34,7 @@ QUIET = Quadratic(instance=4)
 
 
 def stage(problem: Problem, nodes: int = 10, seed: int = 0, graph: str = "ring") -> tuple[Oracle, Network]:
-    net = Network(topology.build(graph, nodes))
+    net = SimulatedNetwork(topology.build(graph, nodes))
     return Oracle(problem, nodes, seed, net.ledger), net
 
 

@@ -17,8 +17,8 @@ from scipy import sparse
 from robustbench_dec.commands import app as cli
 from robustbench_dec.data import tabular
 from robustbench_dec.errors import BadInput, Diverged
-from robustbench_dec.network import Network
 from robustbench_dec.networks import topology
+from robustbench_dec.networks.simulated import SimulatedNetwork
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problems.quadratic import Quadratic
 from robustbench_dec.problems.robust_logistic import RobustLogistic
@@ -45,7 +45,7 @@ def rows(trainer: Trainer, problem: Quadratic = QUIET, rounds: int = 20) -> pd.D
 
 
 def walk(trainer: DecFedTrack, problem: Quadratic, rounds: int) -> tuple[list[State], Oracle]:
-    net = Network(topology.build("ring", 10))
+    net = SimulatedNetwork(topology.build("ring", 10))
     oracle = Oracle(problem, 10, 0, net.ledger)
     path = [trainer.init(oracle, net)]
     for _ in range(rounds):
@@ -72,7 +72,7 @@ def test_drift_is_the_sum_over_the_local_iterates_of_the_distance_from_the_round
     trainer = dec_fedtrack(K=3, batch=2)
     path, _ = walk(trainer, NOISY, 6)
     frame = rows(trainer, NOISY, 6)
-    net = Network(topology.build("ring", 10))
+    net = SimulatedNetwork(topology.build("ring", 10))
     oracle = Oracle(NOISY, 10, 0, net.ledger)
     trainer.init(oracle, net)
     for t, (X, Y, C, D) in enumerate(path[:-1]):
@@ -89,7 +89,7 @@ def test_drift_is_the_sum_over_the_local_iterates_of_the_distance_from_the_round
 def test_looking_on_changes_neither_iterates_nor_costs() -> None:
     trainer = dec_fedtrack(K=3, batch=2)
     path, oracle = walk(trainer, NOISY, 6)
-    net = Network(topology.build("ring", 10))
+    net = SimulatedNetwork(topology.build("ring", 10))
     onlooker = Onlooker(NOISY, 10, 0, net.ledger)
     state = trainer.init(onlooker, net)
     for _ in range(6):

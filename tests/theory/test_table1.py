@@ -13,6 +13,7 @@ from robustbench_dec import shelf
 from robustbench_dec.commands.app import app
 from robustbench_dec.errors import BadInput
 from robustbench_dec.network import Network
+from robustbench_dec.networks.simulated import SimulatedNetwork
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.specs.table import NetworkSpec
 from robustbench_dec.theory import claims as table1
@@ -148,7 +149,7 @@ def test_costs_are_those_of_the_first_round_that_reaches_the_goal() -> None:
 
 
 def _stage(one: Task) -> tuple[Oracle, Network]:
-    net = Network(one.network.build())
+    net = SimulatedNetwork(one.network.build())
     return Oracle(one.build_problem(), net.nodes, one.seed, net.ledger), net
 
 

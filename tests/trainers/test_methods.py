@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from robustbench_dec import shelf
 from robustbench_dec.commands.app import app
 from robustbench_dec.errors import BadInput
-from robustbench_dec.network import Network
 from robustbench_dec.networks import topology
+from robustbench_dec.networks.simulated import SimulatedNetwork
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problems.quadratic import Quadratic
 from robustbench_dec.problems.universal import Universal
@@ -462,7 +462,7 @@ def test_gt_srvr_that_restarts_in_every_step_is_gt_gda(order: Any) -> None:
     assert apart(states(GTSRVR(**TRACKING, q=2, batch=2, order=order), NOISY, 30)[-1], other[-1]) > 1e-4
 
 
-class FastNetwork(Network):
+class FastNetwork(SimulatedNetwork):
     """A network that mixes by FastMix with 3 rounds."""
 
     def mix(self, *stacks: Tensor) -> Any:
@@ -504,7 +504,7 @@ def test_momentum_local_sgda_with_momentum_one_full_batches_and_one_node_is_loca
 
 
 def test_dec_fedtrack_on_the_complete_graph_with_one_local_step_is_centralised_stochastic_gda() -> None:
-    net = Network(topology.build("complete", 10, "uniform"))  # W = J
+    net = SimulatedNetwork(topology.build("complete", 10, "uniform"))  # W = J
     oracle, central = Oracle(NOISY, 10, 0, net.ledger), Oracle(NOISY, 10, 0, net.ledger)
     trainer = dec_fedtrack(K=1, batch=3, eta_c=0.1, eta_d=0.2, eta_s=0.7, eta_r=0.9)
     state = trainer.init(oracle, net)

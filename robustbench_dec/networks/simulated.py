@@ -1,0 +1,80 @@
+"""Simulated: the network of a run whose nodes all live in one process; and the gossip that every network shares."""
+
+import copy
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from robustbench_dec.ledger import Ledger
+from robustbench_dec.network import Network
+from robustbench_dec.networks import topology
+from robustbench_dec.networks.faults import RELIABLE, Faults
+
+
+class SimulatedNetwork(Network):
+    """Gossip with W (n, n), or with what `faults` leave of it: W_t is a function of (key, ledger.rounds).
+
+    The key is (the run's seed, the network's seed).
+    """
+
+    def __init__(self, W: np.ndarray, faults: Faults = RELIABLE, key: tuple[int, int] = (0, 0)) -> None:
+        W = topology.check(np.asarray(W, dtype=np.float64))
+        self.W = W
+        self.faults = faults
+        self.key = key
+        self.nodes = len(W)
+        self.rows = range(self.nodes)
+        self.spectral_rate = topology.spectral_rate(W)
+        off_diagonal = (W != 0) & ~np.eye(self.nodes, dtype=bool)
+        self.ledger = Ledger(self.nodes, directed_edges=int(off_diagonal.sum()))
+        self._gossip = self._draw()  # a W that these faults cannot have is refused now
+
+    def matrix(self) -> np.ndarray:
+        return self._this_round().W
+
+    def _exchange(self, stacks: list[Tensor]) -> list[Tensor]:
+        gossip = self._this_round()
+        return [gossip(Z) for Z in stacks]
+
+    def _means(self, stacks: list[Tensor]) -> list[Tensor]:
+        return [Z.mean(0, keepdim=True).expand_as(Z) for Z in stacks]
+
+    def _this_round(self) -> "Gossip":
+        if self.faults != RELIABLE and self._gossip.round != self.ledger.rounds:
+            self._gossip = self._draw()
+        return self._gossip
+
+    def _draw(self) -> "Gossip":
+        round = self.ledger.rounds
+        return Gossip(round, self.faults.matrix(self.W, self.key, round))
+
+
+class Gossip:
+    """The product with one round's mixing matrix, its sums in a fixed order."""
+
+    def __init__(self, round: int, W: np.ndarray) -> None:
+        self.round = round
+        self.W = W
+        # Row i's senders in ascending order, padded with weight 0: sums run in this order whatever the engine.
+        degree = max(int((W != 0).sum(1).max()), 1)
+        order = np.argsort(W == 0, axis=1, kind="stable")[:, :degree]  # (n, degree)
+        self._senders = torch.from_numpy(order)
+        self._weights = torch.from_numpy(np.take_along_axis(W, order, axis=1))
+
+    def part(self, rows: range, places: Mapping[int, int]) -> "Gossip":
+        """The same sums for some rows alone, on a stack in which node j stands at places[j]."""
+        part = copy.copy(self)
+        part._weights = self._weights[list(rows)]
+        # Padding has weight 0: any row that is there will do.
+        senders = [[places.get(j, 0) for j in line] for line in self._senders[list(rows)].tolist()]
+        part._senders = torch.tensor(senders)
+        return part
+
+    def __call__(self, Z: Tensor) -> Tensor:
+        weights = self._weights.to(Z)
+        mixed = weights[:, :1] * Z[self._senders[:, 0]]
+        for k in range(1, weights.shape[1]):
+            mixed = torch.addcmul(mixed, weights[:, k : k + 1], Z[self._senders[:, k]])
+        return mixed
