@@ -117,7 +117,7 @@ def test_trackers_follow_the_papers_recursion(name: str, problem: Quadratic) -> 
     """V = M (V + G - G_prev) from V = G_prev = 0, then M (X - eta_x V), or M X - eta_x V; y with a plus, projected."""
     trainer: Any = TRACKERS[name]
     oracle, net = stage(problem)
-    M = torch.from_numpy(net.W)
+    M = torch.from_numpy(net.matrix())
     if isinstance(trainer, Dream):
         M = net.fastmix(torch.eye(10, dtype=torch.float64), rounds=trainer.K)
     estimate = estimator(trainer, oracle)
@@ -141,7 +141,7 @@ def test_trackers_follow_the_papers_recursion(name: str, problem: Quadratic) -> 
 def test_dgda_vr_follows_the_papers_recursion(problem: Quadratic) -> None:
     trainer = DGDAVR(**TRACKING, q=3, batch=2)
     oracle, net = stage(problem)
-    W = torch.from_numpy(net.W)
+    W = torch.from_numpy(net.matrix())
     X, Y = oracle.start()
     Vx, Vy = Dx, Dy = oracle.full_grad(X, Y)
     for t, state in enumerate(states(trainer, problem, 25)[1:], start=1):

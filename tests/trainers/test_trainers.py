@@ -89,7 +89,7 @@ def test_one_local_step_is_stochastic_gradient_tracking() -> None:
     path = states(trainer, NOISY, 40)
     oracle, net = stage(NOISY)
     start = trainer.init(oracle, net)
-    W = torch.from_numpy(net.W)
+    W = torch.from_numpy(net.matrix())
     X, Y = start.X, start.Y
     Gx, Gy = oracle.grad(X, Y, oracle.draw(4))
     Z, R = Gx + start.C, Gy + start.D
