@@ -8,13 +8,14 @@ alpha = rel_alpha eps unless it is given.
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torchattacks
 from torch import Tensor, nn
 
 from robustbench_dec.attack import Attack
 from robustbench_dec.errors import BadInput
+from robustbench_dec.parts import at_least
 
 
 @dataclass(frozen=True)
@@ -23,15 +24,13 @@ class PGD(Attack):
 
     title: ClassVar[str] = "PGD"
 
-    steps: int = 20
+    steps: Annotated[int, at_least(1, "step")] = 20
     rel_alpha: float = 0.25
     alpha: float | None = None
     random_start: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.steps < 1:
-            raise BadInput(f"PGD needs at least 1 step, not {self.steps}")
         if not self.eps * (1 - 1e-9) <= self.step_size * self.steps < math.inf:
             raise BadInput(
                 f"{self.steps} steps of alpha {self.step_size:g} cannot reach the radius {self.eps:g}; "

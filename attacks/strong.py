@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from robustbench_dec.attack import Attack, number_of_classes, predictions, put_back
 from robustbench_dec.errors import BadInput
+from robustbench_dec.parts import Count
 
 
 @dataclass(frozen=True)
@@ -27,16 +28,13 @@ class Strong(Attack):
 
     title: ClassVar[str] = "strong"
 
-    steps: int = 20
-    queries: int = 200
-    pgd_steps: int = 20
+    steps: Count = 20
+    queries: Count = 200
+    pgd_steps: Count = 20
     rel_alpha: float = 0.25
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("steps", "queries", "pgd_steps"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"strong needs {name} of at least 1, not {getattr(self, name)}")
         if not self.rel_alpha * self.pgd_steps >= 1:
             raise BadInput(
                 f"{self.pgd_steps} steps of {self.rel_alpha:g} eps cannot reach the radius; give strong more pgd_steps"

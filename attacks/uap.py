@@ -15,14 +15,16 @@ y that leaves the fewest training images right, two ascents start, one by the lo
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from robustbench_dec.attack import Attack, Shift, accuracy, as_floats
 from robustbench_dec.errors import BadInput
+from robustbench_dec.parts import BatchSize, Count, Size, at_least, must
 
+BETA = must(", the cap of the loss, must be a positive and finite number", lambda beta: 0 < beta < math.inf)
 JUDGED = 2000
 """Training images on which the ends of ascents are compared."""
 
@@ -38,32 +40,23 @@ class UAP(Attack):
     universal: ClassVar[bool] = True
 
     step: Literal["gradient", "sign", "adam", "momentum"] = "sign"
-    steps: int = 500
-    batch: int = 128
-    rel_alpha: float = 0.05
-    alpha: float | None = None
-    beta: float | None = None
-    restarts: int = 1
+    steps: Count = 500
+    batch: BatchSize = 128
+    rel_alpha: Size = 0.05
+    alpha: Size | None = None
+    beta: Annotated[float, BETA] | None = None
+    restarts: Count = 1
     clamp: bool = True
     decay: bool = False
-    targeted: int = 0
+    targeted: Annotated[int, at_least(0, "steps towards each class")] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("steps", "batch", "restarts"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"UAP needs {name} of at least 1, not {getattr(self, name)}")
-        if not 0 <= self.step_size < math.inf:
-            raise BadInput(f"UAP needs a finite step size alpha of 0 or more, not {self.step_size}")
         if self.step == "gradient" and self.alpha is None:
             raise BadInput(
                 "UAP's raw gradient steps need an alpha of their own: gradients have a scale that eps does not tell; "
                 "alpha = 10 suits the suite's networks"
             )
-        if self.beta is not None and not 0 < self.beta < math.inf:
-            raise BadInput(f"UAP needs a positive and finite beta, not {self.beta}")
-        if self.targeted < 0:
-            raise BadInput(f"UAP needs 0 or more targeted steps towards each class, not {self.targeted}")
         if self.targeted and self.restarts > 1:
             raise BadInput(f"UAP starts from its targeted search or at {self.restarts} points; leave one of them out")
 

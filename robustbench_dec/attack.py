@@ -4,7 +4,6 @@ Subclasses are frozen dataclasses whose fields are the strengths. Images are flo
 """
 
 import hashlib
-import math
 from abc import ABC, abstractmethod
 from collections.abc import MutableMapping
 from dataclasses import dataclass
@@ -52,12 +51,7 @@ class Attack(shared.Part, ABC):
     one_step: ClassVar[bool] = False
     """Whether it is a single step, which an attack of several must not be weaker than."""
 
-    eps: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.eps < math.inf:
-            raise BadInput(f"eps, the radius of an attack, must be a number of 0 or more, not {self.eps}")
+    eps: shared.Radius
 
     def check(self, shape: tuple[int, ...], classes: int) -> None:
         """Refuse, before anything is attacked, images (C, H, W) or a number of classes that it cannot handle."""

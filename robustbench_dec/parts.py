@@ -44,8 +44,9 @@ Probability = Annotated[float, must(" must be a probability, more than 0 and at 
 Size = Annotated[float, must(" must be 0 or a positive number", lambda value: 0 <= value < math.inf)]
 Count = Annotated[int, at_least(1)]
 LocalSteps = Annotated[int, at_least(1, "local step")]
-BatchSize = Annotated[int, must(", a batch, must have at least 1 sample", lambda value: value >= 1)]
+BatchSize = Annotated[int, at_least(1, "sample")]
 Period = Annotated[int, must(", the period of restarts, must be at least 1 step", lambda value: value >= 1)]
+Radius = Annotated[float, must(", the radius, must be a number of 0 or more", lambda value: 0 <= value < math.inf)]
 Seed = Annotated[int, must(" must be a whole number of 0 or more", lambda value: value >= 0)]
 
 

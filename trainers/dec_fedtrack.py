@@ -10,13 +10,16 @@ line is a convex combination of feasible points, so Y stays feasible without ano
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from torch import Tensor
 
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
-from robustbench_dec.trainer import Trainer, first_correction, require
+from robustbench_dec.parts import BatchSize, LocalSteps, StepSize, must
+from robustbench_dec.trainer import Trainer, first_correction
+
+FEASIBLE = must(" must be between 0 and 1, so that y stays feasible", lambda eta_r: 0 <= eta_r <= 1)
 
 
 class State(NamedTuple):
@@ -34,21 +37,13 @@ class DecFedTrack(Trainer):
 
     title: ClassVar[str] = "Dec-FedTrack"
 
-    eta_c: float
-    eta_d: float
-    eta_s: float = 1.0
-    eta_r: float = 1.0
-    K: int = 5
-    batch: int = 128
+    eta_c: StepSize
+    eta_d: StepSize
+    eta_s: StepSize = 1.0
+    eta_r: Annotated[float, FEASIBLE] = 1.0
+    K: LocalSteps = 5
+    batch: BatchSize = 128
     correction: Literal["lemma", "gossip", "zero"] = "lemma"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.K >= 1, f"K must be at least 1 local step, not {self.K}")
-        require(self.eta_c > 0, f"eta_c must be a positive step size, not {self.eta_c}")
-        require(self.eta_d > 0, f"eta_d must be a positive step size, not {self.eta_d}")
-        require(self.eta_s > 0, f"eta_s must be positive, not {self.eta_s}")
-        require(0 <= self.eta_r <= 1, f"eta_r must be between 0 and 1, so that y stays feasible, not {self.eta_r}")
 
     def init(self, oracle: Oracle, net: Network) -> State:
         X, Y = oracle.start()

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
+from robustbench_dec.parts import BatchSize, Period, StepSize
 from robustbench_dec.tracking import fresh, steps
-from robustbench_dec.trainer import Trainer, require
+from robustbench_dec.trainer import Trainer
 
 
 class State(NamedTuple):
@@ -40,19 +41,11 @@ class DGDAVR(Trainer):
 
     title: ClassVar[str] = "DGDA-VR"
 
-    eta_x: float
-    eta_y: float
-    q: int = 32
-    batch: int = 32
-    restart_batch: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.eta_x > 0, f"eta_x must be a positive step size, not {self.eta_x}")
-        require(self.eta_y > 0, f"eta_y must be a positive step size, not {self.eta_y}")
-        require(self.q >= 1, f"q, the period of restarts, must be at least 1 step, not {self.q}")
-        for size in (self.batch, self.restart_batch):
-            require(size is None or size >= 1, f"a batch must have at least 1 sample, not {size}")
+    eta_x: StepSize
+    eta_y: StepSize
+    q: Period = 32
+    batch: BatchSize = 32
+    restart_batch: BatchSize | None = None
 
     def init(self, oracle: Oracle, net: Network) -> State:
         X, Y = oracle.start()  # common to all nodes: W X = X, W Y = Y

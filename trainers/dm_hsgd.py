@@ -13,8 +13,9 @@ from typing import ClassVar
 
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
+from robustbench_dec.parts import BatchSize, Share, StepSize
 from robustbench_dec.tracking import Order, Tracked, begin, fresh, move
-from robustbench_dec.trainer import Trainer, require
+from robustbench_dec.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -23,22 +24,13 @@ class DMHSGD(Trainer):
 
     title: ClassVar[str] = "DM-HSGD"
 
-    eta_x: float
-    eta_y: float
-    beta_x: float = 0.01
-    beta_y: float = 0.1
-    batch: int = 64
-    first_batch: int | None = None
+    eta_x: StepSize
+    eta_y: StepSize
+    beta_x: Share = 0.01
+    beta_y: Share = 0.1
+    batch: BatchSize = 64
+    first_batch: BatchSize | None = None
     order: Order = "atc"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.eta_x > 0, f"eta_x must be a positive step size, not {self.eta_x}")
-        require(self.eta_y > 0, f"eta_y must be a positive step size, not {self.eta_y}")
-        require(0 < self.beta_x <= 1, f"beta_x must be more than 0 and at most 1, not {self.beta_x}")
-        require(0 < self.beta_y <= 1, f"beta_y must be more than 0 and at most 1, not {self.beta_y}")
-        for size in (self.batch, self.first_batch):
-            require(size is None or size >= 1, f"a batch must have at least 1 sample, not {size}")
 
     def init(self, oracle: Oracle, net: Network) -> Tracked:
         X, Y = oracle.start()

@@ -12,12 +12,13 @@ The nodes share p's and omega's tosses. The first G is g_B'. Expected oracle cal
 
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
+from robustbench_dec.parts import BatchSize, Probability, StepSize, at_least
 from robustbench_dec.tracking import Tracked, begin, fresh, move
-from robustbench_dec.trainer import Trainer, require
+from robustbench_dec.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -26,23 +27,13 @@ class Dream(Trainer):
 
     title: ClassVar[str] = "DREAM"
 
-    eta_x: float
-    eta_y: float
-    K: int = 2
-    p: float = 0.5
-    q: float = 0.5
-    batch: int = 64
-    big_batch: int | None = 128
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.eta_x > 0, f"eta_x must be a positive step size, not {self.eta_x}")
-        require(self.eta_y > 0, f"eta_y must be a positive step size, not {self.eta_y}")
-        require(self.K >= 1, f"K must be at least 1 round of gossip, not {self.K}")
-        require(0 < self.p <= 1, f"p must be a probability, more than 0 and at most 1, not {self.p}")
-        require(0 < self.q <= 1, f"q must be a probability, more than 0 and at most 1, not {self.q}")
-        for size in (self.batch, self.big_batch):
-            require(size is None or size >= 1, f"a batch must have at least 1 sample, not {size}")
+    eta_x: StepSize
+    eta_y: StepSize
+    K: Annotated[int, at_least(1, "round of gossip")] = 2
+    p: Probability = 0.5
+    q: Probability = 0.5
+    batch: BatchSize = 64
+    big_batch: BatchSize | None = 128
 
     def init(self, oracle: Oracle, net: Network) -> Tracked:
         X, Y = oracle.start()

@@ -9,14 +9,20 @@ oracle calls a round. No correction of the directions: heterogeneity stalls it.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
+from robustbench_dec.parts import BatchSize, StepSize, must
 from robustbench_dec.trainer import Trainer, require
+
+LOCAL_STEPS = must(
+    " must be at least 1 local step for every node",
+    lambda K: min((K,) if isinstance(K, int) else K, default=0) >= 1,
+)
 
 
 class State(NamedTuple):
@@ -33,20 +39,12 @@ class FedNormSGDA(Trainer):
 
     title: ClassVar[str] = "Fed-Norm-SGDA"
 
-    eta_x: float
-    eta_y: float
-    gamma_x: float = 1.0
-    gamma_y: float = 1.0
-    K: int | tuple[int, ...] = 5
-    batch: int = 128
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("eta_x", "eta_y", "gamma_x", "gamma_y"):
-            require(getattr(self, name) > 0, f"{name} must be a positive step size, not {getattr(self, name)}")
-        steps = (self.K,) if isinstance(self.K, int) else self.K
-        require(min(steps, default=0) >= 1, f"K must be at least 1 local step for every node, not {self.K}")
-        require(self.batch >= 1, f"a batch must have at least 1 sample, not {self.batch}")
+    eta_x: StepSize
+    eta_y: StepSize
+    gamma_x: StepSize = 1.0
+    gamma_y: StepSize = 1.0
+    K: Annotated[int | tuple[int, ...], LOCAL_STEPS] = 5
+    batch: BatchSize = 128
 
     def init(self, oracle: Oracle, net: Network) -> State:
         X, Y = oracle.start()

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
-from robustbench_dec.trainer import Trainer, first_correction, require
+from robustbench_dec.parts import LocalSteps, StepSize
+from robustbench_dec.trainer import Trainer, first_correction
 
 
 class State(NamedTuple):
@@ -30,15 +31,9 @@ class FedGDAGT(Trainer):
 
     title: ClassVar[str] = "FedGDA-GT"
 
-    eta_x: float
-    eta_y: float
-    K: int = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.eta_x > 0, f"eta_x must be a positive step size, not {self.eta_x}")
-        require(self.eta_y > 0, f"eta_y must be a positive step size, not {self.eta_y}")
-        require(self.K >= 1, f"K must be at least 1 local step, not {self.K}")
+    eta_x: StepSize
+    eta_y: StepSize
+    K: LocalSteps = 5
 
     def init(self, oracle: Oracle, net: Network) -> State:
         return State(*oracle.start())

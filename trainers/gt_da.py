@@ -11,12 +11,13 @@ solved. As for GT-GDA, "atc" (above) costs two exchanges a step, "cta" one; m or
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
+from robustbench_dec.parts import StepSize, at_least
 from robustbench_dec.tracking import Order, Tracked, begin, move
-from robustbench_dec.trainer import Trainer, require
+from robustbench_dec.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -25,16 +26,10 @@ class GTDA(Trainer):
 
     title: ClassVar[str] = "GT-DA"
 
-    eta_x: float
-    eta_y: float
-    period: int = 4
+    eta_x: StepSize
+    eta_y: StepSize
+    period: Annotated[int, at_least(2, "steps, one in x and one in y")] = 4
     order: Order = "atc"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.eta_x > 0, f"eta_x must be a positive step size, not {self.eta_x}")
-        require(self.eta_y > 0, f"eta_y must be a positive step size, not {self.eta_y}")
-        require(self.period >= 2, f"period must be at least 2, one step in x and one in y, not {self.period}")
 
     def init(self, oracle: Oracle, net: Network) -> Tracked:
         X, Y = oracle.start()

@@ -13,8 +13,9 @@ from typing import ClassVar
 
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
+from robustbench_dec.parts import StepSize
 from robustbench_dec.tracking import Order, Tracked, begin, move
-from robustbench_dec.trainer import Trainer, require
+from robustbench_dec.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -23,14 +24,9 @@ class GTGDA(Trainer):
 
     title: ClassVar[str] = "GT-GDA"
 
-    eta_x: float
-    eta_y: float
+    eta_x: StepSize
+    eta_y: StepSize
     order: Order = "atc"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.eta_x > 0, f"eta_x must be a positive step size, not {self.eta_x}")
-        require(self.eta_y > 0, f"eta_y must be a positive step size, not {self.eta_y}")
 
     def init(self, oracle: Oracle, net: Network) -> Tracked:
         X, Y = oracle.start()

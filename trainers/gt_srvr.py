@@ -16,8 +16,9 @@ from typing import ClassVar
 
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
+from robustbench_dec.parts import BatchSize, Period, StepSize
 from robustbench_dec.tracking import Order, Tracked, begin, fresh, move
-from robustbench_dec.trainer import Trainer, require
+from robustbench_dec.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -26,20 +27,12 @@ class GTSRVR(Trainer):
 
     title: ClassVar[str] = "GT-SRVR"
 
-    eta_x: float
-    eta_y: float
-    q: int | None = None
-    batch: int | None = None
-    restart_batch: int | None = None
+    eta_x: StepSize
+    eta_y: StepSize
+    q: Period | None = None
+    batch: BatchSize | None = None
+    restart_batch: BatchSize | None = None
     order: Order = "atc"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.eta_x > 0, f"eta_x must be a positive step size, not {self.eta_x}")
-        require(self.eta_y > 0, f"eta_y must be a positive step size, not {self.eta_y}")
-        require(self.q is None or self.q >= 1, f"q, the period of restarts, must be at least 1 step, not {self.q}")
-        for size in (self.batch, self.restart_batch):
-            require(size is None or size >= 1, f"a batch must have at least 1 sample, not {size}")
 
     def init(self, oracle: Oracle, net: Network) -> Tracked:
         X, Y = oracle.start()

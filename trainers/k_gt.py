@@ -15,7 +15,8 @@ from torch import Tensor
 
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
-from robustbench_dec.trainer import Trainer, first_correction, require
+from robustbench_dec.parts import BatchSize, LocalSteps, StepSize
+from robustbench_dec.trainer import Trainer, first_correction
 
 
 class State(NamedTuple):
@@ -32,17 +33,11 @@ class KGT(Trainer):
     title: ClassVar[str] = "K-GT"
     has_dual: ClassVar[bool] = False
 
-    eta_c: float
-    eta_s: float = 1.0
-    K: int = 5
-    batch: int = 128
+    eta_c: StepSize
+    eta_s: StepSize = 1.0
+    K: LocalSteps = 5
+    batch: BatchSize = 128
     correction: Literal["lemma", "gossip", "zero"] = "lemma"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.K >= 1, f"K must be at least 1 local step, not {self.K}")
-        require(self.eta_c > 0, f"eta_c must be a positive step size, not {self.eta_c}")
-        require(self.eta_s > 0, f"eta_s must be positive, not {self.eta_s}")
 
     def init(self, oracle: Oracle, net: Network) -> State:
         X, _ = oracle.start()

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
-from robustbench_dec.trainer import Trainer, require
+from robustbench_dec.parts import BatchSize, LocalSteps, StepSize
+from robustbench_dec.trainer import Trainer
 
 
 class State(NamedTuple):
@@ -29,17 +30,10 @@ class LocalSGDA(Trainer):
 
     title: ClassVar[str] = "Local SGDA"
 
-    eta_x: float
-    eta_y: float
-    K: int = 5
-    batch: int = 128
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.eta_x > 0, f"eta_x must be a positive step size, not {self.eta_x}")
-        require(self.eta_y > 0, f"eta_y must be a positive step size, not {self.eta_y}")
-        require(self.K >= 1, f"K must be at least 1 local step, not {self.K}")
-        require(self.batch >= 1, f"a batch must have at least 1 sample, not {self.batch}")
+    eta_x: StepSize
+    eta_y: StepSize
+    K: LocalSteps = 5
+    batch: BatchSize = 128
 
     def init(self, oracle: Oracle, net: Network) -> State:
         return State(*oracle.start())

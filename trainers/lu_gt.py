@@ -15,7 +15,8 @@ from torch import Tensor
 
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
-from robustbench_dec.trainer import Trainer, require
+from robustbench_dec.parts import LocalSteps, StepSize
+from robustbench_dec.trainer import Trainer
 
 
 class State(NamedTuple):
@@ -33,15 +34,9 @@ class LUGT(Trainer):
 
     title: ClassVar[str] = "LU-GT"
 
-    eta_x: float
-    eta_y: float
-    K: int = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.eta_x > 0, f"eta_x must be a positive step size, not {self.eta_x}")
-        require(self.eta_y > 0, f"eta_y must be a positive step size, not {self.eta_y}")
-        require(self.K >= 1, f"K must be at least 1 local step, not {self.K}")
+    eta_x: StepSize
+    eta_y: StepSize
+    K: LocalSteps = 5
 
     def init(self, oracle: Oracle, net: Network) -> State:
         X, Y = oracle.start()

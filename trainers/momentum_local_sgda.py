@@ -16,6 +16,7 @@ from torch import Tensor
 
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
+from robustbench_dec.parts import BatchSize, LocalSteps, Share, StepSize
 from robustbench_dec.trainer import Trainer, require
 
 
@@ -34,23 +35,18 @@ class MomentumLocalSGDA(Trainer):
 
     title: ClassVar[str] = "MLSGDA"
 
-    eta_x: float
-    eta_y: float
-    alpha: float = 1.0
+    eta_x: StepSize
+    eta_y: StepSize
+    alpha: Share = 1.0
     beta_x: float = 0.5
     beta_y: float = 0.5
-    K: int = 5
-    batch: int = 128
+    K: LocalSteps = 5
+    batch: BatchSize = 128
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.eta_x > 0, f"eta_x must be a positive step size, not {self.eta_x}")
-        require(self.eta_y > 0, f"eta_y must be a positive step size, not {self.eta_y}")
-        require(0 < self.alpha <= 1, f"alpha must be more than 0 and at most 1, not {self.alpha}")
         for name, beta in (("beta_x", self.beta_x), ("beta_y", self.beta_y)):
             require(0 < beta * self.alpha <= 1, f"{name} must be more than 0 and at most 1 / alpha, not {beta}")
-        require(self.K >= 1, f"K must be at least 1 local step, not {self.K}")
-        require(self.batch >= 1, f"a batch must have at least 1 sample, not {self.batch}")
 
     def init(self, oracle: Oracle, net: Network) -> State:
         X, Y = oracle.start()

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
-from robustbench_dec.trainer import Trainer, first_correction, require
+from robustbench_dec.parts import BatchSize, LocalSteps, StepSize
+from robustbench_dec.trainer import Trainer, first_correction
 
 
 class State(NamedTuple):
@@ -30,19 +31,12 @@ class SAGDA(Trainer):
 
     title: ClassVar[str] = "SAGDA"
 
-    eta_x: float
-    eta_y: float
-    server_x: float = 1.0
-    server_y: float = 1.0
-    K: int = 5
-    batch: int = 128
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("eta_x", "eta_y", "server_x", "server_y"):
-            require(getattr(self, name) > 0, f"{name} must be a positive step size, not {getattr(self, name)}")
-        require(self.K >= 1, f"K must be at least 1 local step, not {self.K}")
-        require(self.batch >= 1, f"a batch must have at least 1 sample, not {self.batch}")
+    eta_x: StepSize
+    eta_y: StepSize
+    server_x: StepSize = 1.0
+    server_y: StepSize = 1.0
+    K: LocalSteps = 5
+    batch: BatchSize = 128
 
     def init(self, oracle: Oracle, net: Network) -> State:
         return State(*oracle.start())

@@ -15,17 +15,19 @@ Abar is indefinite, so f is nonconvex in x, but Bbar covers its negative eigensp
 and g, which is bounded, supplies the nonconvexity; grad Phi is then Danskin's, the same formula at the box's y_hat.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from robustbench_dec.errors import BadInput
+from robustbench_dec.parts import Count, Seed, Size, must
 from robustbench_dec.problem import Batch, Problem
+
+BOUND = must(" must be 0 or a positive number, or None for an unconstrained y", lambda bound: bound >= 0)
 
 # Root mean square, over the nodes, of the Frobenius norm of A_i - Abar, ..., c_i - cbar when heterogeneity is 1.
 SPREAD = (1.5, 1.0, 0.12, 3.0, 1.5)
@@ -45,38 +47,25 @@ class Quadratic(Problem):
     Both kinds of deviation average to zero, so that neither moves the solution. `instance` is the seed of it all.
     """
 
-    d: int = 6
-    q: int = 4
-    m: int = 1
-    heterogeneity: float = 1.0
-    noise: float = 0.0
-    bound: float | None = None
+    d: Count = 6
+    q: Count = 4
+    m: Count = 1
+    heterogeneity: Size = 1.0
+    noise: Size = 0.0
+    bound: Annotated[float, BOUND] | None = None
     coercive: bool = False
-    amplitude: float = 0.0
-    instance: int = 0
+    amplitude: Size = 0.0
+    instance: Seed = 0
     dtype: torch.dtype = torch.float64
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("d", "q", "m"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("heterogeneity", "noise", "amplitude", "instance"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise BadInput(f"{name} must be 0 or a positive number, not {getattr(self, name)}")
         if self.noise and self.m == 1:
             raise BadInput(
                 "a node's only sample is its mean, so noise needs m of 2 or more samples per node, not m = 1"
             )
-        if self.bound is not None:
-            if not self.bound >= 0:
-                raise BadInput(
-                    f"bound must be 0 or a positive number, or None for an unconstrained y, not {self.bound}"
-                )
-            if not self.coercive:
-                raise BadInput(
-                    "Phi has no minimum when y is bounded and A indefinite; set coercive to true, or no bound"
-                )
+        if self.bound is not None and not self.coercive:
+            raise BadInput("Phi has no minimum when y is bounded and A indefinite; set coercive to true, or no bound")
 
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"dtype": str(self.dtype)}  # settings are told in JSON

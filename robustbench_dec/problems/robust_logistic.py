@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from torch.nn.functional import logsigmoid
 
 from robustbench_dec import data, simplex
 from robustbench_dec.errors import BadInput
+from robustbench_dec.parts import Size, must
 from robustbench_dec.problem import Batch, Problem
 
 CHOICES = {"scaling": ("A", "B", "C"), "x0": ("zeros", "ones"), "precision": ("double", "single")}
@@ -49,9 +50,9 @@ class RobustLogistic(Problem):
     dataset: str = "breast_cancer"
     scaling: str = "C"
     split: str = "iid"
-    nodes: int = 10
-    theta: float = 1e-5
-    nu: float = 10.0
+    nodes: Annotated[int, must(": a network needs at least 1 node", lambda nodes: nodes >= 1)] = 10
+    theta: Size = 1e-5
+    nu: Size = 10.0
     x0: str = "zeros"
     y0: tuple[float, ...] | None = None
     precision: str = "double"
@@ -61,11 +62,6 @@ class RobustLogistic(Problem):
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise BadInput(f"no {name} {getattr(self, name)!r}; there are: {', '.join(choices)}")
-        for name in ("theta", "nu"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise BadInput(f"{name} must be 0 or a positive number, not {getattr(self, name)}")
-        if self.nodes < 1:
-            raise BadInput(f"a network needs at least 1 node, not {self.nodes}")
         if self.y0 is not None and not (min(self.y0, default=0) >= 0 and abs(sum(self.y0) - 1) <= 1e-6):
             raise BadInput(
                 "y0 must lie in the simplex, its coordinates 0 or more with the sum 1, "

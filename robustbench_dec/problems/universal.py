@@ -7,20 +7,20 @@ As the paper writes it, a + y is not clamped to [0, 1] in training; `clamp = tru
 `normalised = false` the network sees the pixels as they are, instead of with mean 0 and deviation 1.
 """
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from robustbench_dec import data
-from robustbench_dec.errors import BadInput
 from robustbench_dec.models import Architecture, ConvolutionalNetwork, flat_parameters, pixel_statistics
+from robustbench_dec.parts import Radius, must
 from robustbench_dec.problem import Batch, Classifier
 
+KERNEL = must(" must be an odd number of pixels", lambda kernel: kernel >= 1 and kernel % 2 == 1)
 MODELS = {(1, 8, 8): "cnn1", (1, 28, 28): "cnn2", (3, 32, 32): "cnn3"}
 """The network that is taken for images of a shape when none is named."""
 
@@ -34,20 +34,13 @@ class Universal(Classifier):
     dataset: str = "digits"
     classes: tuple[str, ...] | None = None
     model: str | None = None
-    kernel: int = 5
-    eps: float = 0.1
+    kernel: Annotated[int, KERNEL] = 5
+    eps: Radius = 0.1
     clamp: bool = False
     split: str = "iid"
     validation: float = 0.1
     mirrored: bool = False
     normalised: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.eps < math.inf:
-            raise BadInput(f"eps, the radius of y, must be a number of 0 or more, not {self.eps}")
-        if self.kernel < 1 or self.kernel % 2 == 0:
-            raise BadInput(f"kernel must be an odd number of pixels, not {self.kernel}")
 
     def settings(self) -> dict[str, Any]:
         """Every setting; `normalised` only where it is not as in the runs that were made before it was a setting."""

@@ -142,7 +142,7 @@ def test_table_uses_what_is_there_and_render_needs_nothing_else(
         (["--set", "eta_r=1.2"], "eta_r must be between 0 and 1"),
         (["--set", "eta_c=0"], "eta_c must be a positive step size"),
         (["--set", "batch=100000"], "1 to .* samples"),
-        (["--eps", "-0.1"], "eps, the radius of y, must be a number of 0 or more, not -0.1"),
+        (["--eps", "-0.1"], "eps, the radius, must be a number of 0 or more, not -0.1"),
         (["--eps", "inf"], "eps"),
         (["--eps", "wide"], "expected a number such as 0.1 or 8/255, got 'wide'"),
         (["--graph", "moebius"], "no graph 'moebius'; there are: ring"),

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from typer.testing import CliRunner
@@ -162,3 +162,70 @@ def test_commands_go_on_beside_broken_files(tmp_path: Path) -> None:
     )
     assert help_.returncode == listed.returncode == 0, help_.stderr + listed.stderr
     assert listed.stdout.count("BROKEN: the ") == 2 and "trainers: dec_fedtrack, " in listed.stdout
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def settings_of(kind: str) -> list[tuple[str, str, Any]]:
+    """(part, setting, its type) for every part of a kind."""
+    found = []
+    for name in shelf.names(kind):
+        cls = shelf.find(kind, name, CONTRACTS[kind])
+        hints = get_type_hints(cls, include_extras=True)
+        found += [(name, setting, hints[setting]) for setting in parts.settable(cls)]
+    return found
+
+
+def needed_by(cls: type[parts.Part]) -> dict[str, Any]:
+    return dict.fromkeys(parts.needed(cls), 0.1)
+
+
+@pytest.mark.parametrize("kind", CONTRACTS)
+def test_true_is_no_number_nowhere(kind: str) -> None:
+    numbers = [(part, name) for part, name, hint in settings_of(kind) if {int, float} & {hint, *get_args(hint)}]
+    assert len(numbers) > 4
+    for part, name in numbers:
+        cls = shelf.find(kind, part, CONTRACTS[kind])
+        for build in (cls.make, lambda settings, cls=cls: cls(**settings)):
+            with pytest.raises(BadInput, match=f"{cls.__name__}'s setting '{name}' cannot be True: true and false are"):
+                build(needed_by(cls) | {name: True})
+
+
+@pytest.mark.parametrize("name", shelf.names("trainer"))
+def test_no_trainer_takes_a_number_below_zero_by_name_or_by_hand(name: str) -> None:
+    cls = shelf.find("trainer", name, Trainer)  # type: ignore[type-abstract]
+    for setting, value in shelf.make(cls, needed_by(cls)).settings().items():
+        if isinstance(value, int | float):
+            for build in (cls.make, lambda settings: cls(**settings)):
+                with pytest.raises(BadInput, match=rf"{setting}\b.* must be .*, not -1"):
+                    build(needed_by(cls) | {setting: -1})
+
+
+def test_every_missing_setting_is_told_by_name() -> None:
+    cls = shelf.find("trainer", "dec_fedtrack", Trainer)  # type: ignore[type-abstract]
+    with pytest.raises(BadInput, match=r"^DecFedTrack needs eta_c and eta_d; its settings are: eta_c, eta_d, eta_s"):
+        shelf.make(cls, {"K": 3})
+
+
+def test_a_part_built_by_hand_has_the_types_that_it_declares() -> None:
+    cls: Any = shelf.find("trainer", "fed_norm_sgda", Trainer)
+    by_hand, by_name = cls(eta_x=1, eta_y=1, K=[1, 2]), cls.make({"eta_x": "1", "eta_y": "2/2", "K": [1, 2]})
+    assert by_hand == by_name
+    assert by_hand.settings()["eta_x"] == 1.0 and type(by_hand.settings()["eta_x"]) is float
+    assert by_hand.settings()["K"] == (1, 2)
+
+
+def test_a_part_that_is_not_finished_says_what_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(text_of("trainer").replace("def step(", "def stop("))
+    cls = shelf.find("trainer", str(tmp_path / "mine.py"), Trainer)  # type: ignore[type-abstract]
+    with pytest.raises(BadInput, match=r"^Mine has no step, without which it cannot be used$"):
+        shelf.make(cls, {})
+
+
+def test_what_an_own_check_of_settings_raises_is_told_with_its_line(tmp_path: Path) -> None:
+    own = "    def __post_init__(self):\n        assert self.batch < 3, 'too many'\n\n    def init("
+    (tmp_path / "mine.py").write_text(text_of("trainer").replace("    def init(", own))
+    cls = shelf.find("trainer", str(tmp_path / "mine.py"), Trainer)  # type: ignore[type-abstract]
+    with pytest.raises(BadInput, match=r"^Mine cannot be built: AssertionError: too many \(mine.py, line 30\)$"):
+        shelf.make(cls, {"batch": 8})

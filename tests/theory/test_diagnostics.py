@@ -264,18 +264,18 @@ def test_what_cannot_be_diagnosed_is_refused() -> None:
 
 
 SENTENCES = {
-    "K below 1": (["--set", "K=0"], "K must be at least 1 local step, not 0"),
+    "K below 1": (["--set", "K=0"], "DecFedTrack's K must be at least 1 local step, not 0"),
     "batch above a shard": (
         ["--problem-set", "m=8", "--set", "batch=9"],
         "a batch must have 1 to 8 samples, the size of a node's share, not 9",
     ),
     "restart period of 0": (
         ["--trainer", "gt_srvr", "--set", "q=0"],
-        "q, the period of restarts, must be at least 1 step, not 0",
+        "GTSRVR's q, the period of restarts, must be at least 1 step, not 0",
     ),
     "restart period of 0 in DGDA-VR": (
         ["--trainer", "dgda_vr", "--set", "q=0"],
-        "q, the period of restarts, must be at least 1 step, not 0",
+        "DGDAVR's q, the period of restarts, must be at least 1 step, not 0",
     ),
     "unknown trainer": (["--trainer", "adam"], "no trainer 'adam'; there are: "),
     "unknown problem": (["--problem", "cubic"], "no problem 'cubic'; there are: quadratic, "),
