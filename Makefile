@@ -10,8 +10,7 @@ BIN := .venv/bin
 # make table2 PROCESSES=2          each run on 2 processes of torchrun, one run after the other; also for robust-network
 COMMON := --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PROFILE)) $(if $(SEEDS),--seeds $(SEEDS))
 TRAIN_ON_PROCESSES = $(if $(PROCESSES),$(BIN)/torchrun --standalone --nproc-per-node $(PROCESSES) -m robustbench_dec train $(1) $(COMMON))
-TABLE_OPTIONS := $(if $(JOBS),--jobs $(JOBS)) $(COMMON) \
-	$(if $(filter-out results,$(RESULTS)),--tables $(RESULTS))
+TABLE_OPTIONS := $(if $(JOBS),--jobs $(JOBS)) $(COMMON)
 
 .PHONY: setup table1 table2 robust-network figures page tune test bench clean
 
@@ -36,13 +35,13 @@ robust-network: setup  # MNIST on other graphs and on networks that lose message
 	$(BIN)/robustbench-dec table tables/robust-network.toml $(TABLE_OPTIONS)
 
 figures: setup
-	$(BIN)/robustbench-dec figures tables/figures.toml $(TABLE_OPTIONS) $(if $(DATASET),--dataset $(DATASET))
+	$(BIN)/robustbench-dec table tables/figures.toml $(TABLE_OPTIONS) $(if $(DATASET),--dataset $(DATASET))
 
 table1: setup  # make table1 RESULTS=out measures everything anew
-	$(BIN)/robustbench-dec table1 --results $(RESULTS) --device $(DEVICE) $(if $(filter-out results,$(RESULTS)),--tables $(RESULTS))
+	$(BIN)/robustbench-dec table tables/table1.toml --results $(RESULTS) --device $(DEVICE) $(if $(SEEDS),--seeds $(SEEDS))
 
 page: setup  # tables/index.html from the results on disk
-	$(BIN)/robustbench-dec page --results $(RESULTS) --out $(if $(filter-out results,$(RESULTS)),$(RESULTS),tables)/index.html
+	$(BIN)/robustbench-dec page --results $(RESULTS)
 
 tune: setup
 	$(BIN)/robustbench-dec tune tables/table2.toml --device $(DEVICE)

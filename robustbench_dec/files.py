@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +61,26 @@ def read_json(path: Path) -> Any:
         raise BadInput(f"{path} should be JSON but is not ({error}); delete it to have it made again") from error
 
 
+def write_all(contents: Mapping[Path, bytes]) -> list[Path]:
+    """Replace every file in one step each; their paths. What could fail before the disk has failed by now."""
+    for path, data in contents.items():
+        write_bytes(path, data)
+    return list(contents)
+
+
+def beside(stem: Path, texts: Mapping[str, str]) -> dict[Path, bytes]:
+    """Texts by the endings of their files, as the contents of <stem><ending>."""
+    return {stem.with_name(stem.name + ending): text.encode() for ending, text in texts.items()}
+
+
 def write_sealed(path: Path, content: dict[str, Any]) -> None:
     """Replace `path` by `content` as JSON whose first key, "sha256", is the seal of all its bytes."""
-    write_bytes(path, seal(_json({"sha256": OPEN_SEAL} | content | {"sha256": OPEN_SEAL}).encode()))
+    write_bytes(path, sealed(content))
+
+
+def sealed(content: dict[str, Any]) -> bytes:
+    """The bytes that `write_sealed` writes."""
+    return seal(_json({"sha256": OPEN_SEAL} | content | {"sha256": OPEN_SEAL}).encode())
 
 
 def read_sealed(path: Path) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""The command line, one module for each group of commands."""
+"""The command line. Words and their explanations come first; torch is imported only when a command runs."""

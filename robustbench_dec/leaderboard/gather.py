@@ -106,9 +106,19 @@ def cells(results: Path) -> Iterator[tuple[Path, dict[str, Any], dict[str, Any]]
             yield path, run, cell
 
 
+def path(results: Path) -> Path:
+    """Where the leaderboard of these results is."""
+    return results / "leaderboard.csv"
+
+
+def content(frame: pd.DataFrame) -> bytes:
+    """The CSV; floats keep all their digits."""
+    return str(frame.to_csv(index=False, lineterminator="\n")).encode()
+
+
 def write(frame: pd.DataFrame, path: Path) -> None:
-    """Replace the CSV at `path` in one step; floats keep all their digits."""
-    files.write_text(path, frame.to_csv(index=False, lineterminator="\n"))
+    """Replace the CSV at `path` in one step."""
+    files.write_bytes(path, content(frame))
 
 
 def read(path: Path) -> pd.DataFrame:

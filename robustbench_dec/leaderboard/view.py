@@ -34,12 +34,8 @@ Settings = dict[str, Any]
 
 
 def read(results: Path) -> pd.DataFrame:
-    """All rows of results/leaderboard.csv with the columns in `ADDED`.
-
-    `submitter` says who brought a row's attack: the column submitted_by where there is one, "a user" where the column
-    submitted is "user", and "" for our own rows.
-    """
-    path = results / "leaderboard.csv"
+    """All rows of results/leaderboard.csv with the columns in `ADDED`."""
+    path = leaderboard.path(results)
     if not path.is_file():
         raise BadInput(f"no leaderboard at {path}; `robustbench-dec table tables/table2.toml` or `render` writes one")
     try:
@@ -51,6 +47,15 @@ def read(results: Path) -> pd.DataFrame:
         raise BadInput(f"{path} lacks the columns {', '.join(missing)}; `robustbench-dec render` writes it again")
     if frame.empty:
         raise BadInput(f"the leaderboard {path} has no row yet; attack a trained model first, then render a table")
+    return labelled(frame, results)
+
+
+def labelled(frame: pd.DataFrame, results: Path) -> pd.DataFrame:
+    """A leaderboard with the columns in `ADDED`.
+
+    `submitter` says who brought a row's attack: the column submitted_by where there is one, "a user" where the column
+    submitted is "user", and "" for our own rows.
+    """
     return _labelled(frame.assign(submitter=_submitters(frame)), runs(results, frame["run_id"]))
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import pandas as pd
 
 from robustbench_dec import files
 from robustbench_dec.leaderboard import view
@@ -26,9 +27,9 @@ def write(results: Path, path: Path) -> Path:
     return path
 
 
-def render(results: Path) -> str:
-    """The page as text. The same results give the same page."""
-    frame = view.read(results)
+def render(results: Path, leaderboard: pd.DataFrame | None = None) -> str:
+    """The page as text, of the leaderboard on disk or of one that is yet to be written; the same gives the same."""
+    frame = view.read(results) if leaderboard is None else view.labelled(leaderboard, results)
     data = content.gather(frame, results)
     style, script = _part("style.css"), "".join(_part(name) for name in SCRIPTS)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)

@@ -82,8 +82,8 @@ class Entry(NamedTuple):
 
 def render(
     frame: pd.DataFrame, blocks: Sequence[Block], stem: Path, caption: str, paper: Mapping[str, Any] | None
-) -> list[Path]:
-    """Write <stem>.csv, .md, .tex and, where the paper's numbers are given, <stem>-vs-paper.md.
+) -> dict[Path, bytes]:
+    """What goes into <stem>.csv, .md, .tex and, where the paper's numbers are given, <stem>-vs-paper.md.
 
     `frame` holds this table's leaderboard rows, one per data set, method, attack, eps and seed. `paper` maps data set
     -> method -> column -> percent, a column being "clean" or like "fgsm@0.05". Titles and caption are plain text.
@@ -101,10 +101,7 @@ def render(
     }
     if paper is not None:
         contents["-vs-paper.md"] = _against_paper(blocks, cells, paper_percent(paper), caption)
-    paths = [stem.with_name(stem.name + ending) for ending in contents]
-    for path, content in zip(paths, contents.values(), strict=True):
-        files.write_text(path, content)
-    return paths
+    return files.beside(stem, contents)
 
 
 def audit(blocks: Sequence[Block], percent: Mapping[Key, float]) -> list[str]:

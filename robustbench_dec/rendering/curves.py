@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 from torch import Tensor
 
-from robustbench_dec import data, files, titles
+from robustbench_dec import data, titles
 from robustbench_dec.errors import BadInput
 
 AXES = {
@@ -67,7 +67,7 @@ Dash = tuple[float, tuple[float, ...]] | None
 Colour = tuple[float, float, float]
 
 
-def curves(runs: pd.DataFrame, stem: Path) -> list[Path]:
+def curves(runs: pd.DataFrame, stem: Path) -> dict[Path, bytes]:
     """Accuracy, clean and under attack, against oracle calls, rounds and megabytes: <stem>-curves.png and .pdf.
 
     `runs` is the curve.csv of all runs, one below the other, with the columns dataset, method, seed, nodes and
@@ -104,10 +104,10 @@ def curves(runs: pd.DataFrame, stem: Path) -> list[Path]:
             panel.set_xlabel(label)
         band = f"Lines: mean over up to {seeds} seeds. Bands: minimum to maximum." if seeds > 1 else "One seed."
         figure.supxlabel(band, fontsize=7, color="0.35", x=0.01, ha="left")
-        return [save(figure, stem.with_name(f"{stem.name}-curves.{kind}"), kind) for kind in ("png", "pdf")]
+        return {stem.with_name(f"{stem.name}-curves.{kind}"): drawn(figure, kind) for kind in ("png", "pdf")}
 
 
-def perturbations(trained: Sequence[Picture], uaps: Sequence[Picture], stem: Path) -> list[Path]:
+def perturbations(trained: Sequence[Picture], uaps: Sequence[Picture], stem: Path) -> dict[Path, bytes]:
     """Pictures of perturbations: <stem>-perturbations.png.
 
     The trained y come first, then a row for each stretch of equal titles in `uaps` ("mnist, k_gt"), with its radii from
@@ -143,7 +143,7 @@ def perturbations(trained: Sequence[Picture], uaps: Sequence[Picture], stem: Pat
         bar.ax.set_xticklabels(["−δ", "0", "δ"])  # noqa: RUF001
         bar.outline.set_visible(False)
         bar.set_label("Scale of one channel. Three channels: each from none (−δ) to full (δ), grey is 0.", fontsize=7)  # noqa: RUF001
-        return [save(figure, stem.with_name(f"{stem.name}-perturbations.png"), "png")]
+        return {stem.with_name(f"{stem.name}-perturbations.png"): drawn(figure, "png")}
 
 
 def _floor(runs: pd.DataFrame, measures: list[str]) -> float | None:
@@ -192,12 +192,11 @@ def _picture(panel: Axes, perturbation: Tensor, eps: float) -> None:
         )
 
 
-def save(figure: Figure, path: Path, kind: str) -> Path:
-    """The figure in a file, without a date."""
+def drawn(figure: Figure, kind: str) -> bytes:
+    """The figure as a file of this kind, without a date."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, metadata=UNDATED[kind])
-    files.write_bytes(path, buffer.getvalue())
-    return path
+    return buffer.getvalue()
 
 
 def _lines(title: str) -> str:

@@ -42,13 +42,15 @@ def available(specification: spec.Spec) -> tuple[spec.Spec, list[str]]:
     return specification.model_copy(update={"blocks": blocks}), reasons
 
 
-def report(specification: spec.Spec, stem: str, results: Path, tables: Path) -> list[Path]:
-    """The CSV and both figures, from the finished runs on disk."""
+def render(specification: spec.Spec, results: Path, stem: Path) -> dict[Path, bytes]:
+    """What goes into the CSV and both figures, from the finished runs on disk."""
     frame = gather(specification, results)
-    path = tables / f"{stem}.csv"
-    files.write_text(path, frame.to_csv(index=False, lineterminator="\n", float_format="%.7g"))
+    contents = files.beside(stem, {".csv": frame.to_csv(index=False, lineterminator="\n", float_format="%.7g")})
     ends = {block.title: {"sfo": block.sfo, "exchanges": block.exchanges} for block in specification.blocks}
-    written = draw(frame.assign(shown=frame["phi"]), ends, tables / f"{stem}-1", dict.fromkeys(ends, "Φ(x̄)"))
+    if "phi" not in frame:
+        raise BadInput("figures show Phi, which networks do not know; a specification of robust_logistic would do")
+    first, second = (stem.with_name(f"{stem.name}-{number}") for number in (1, 2))
+    contents |= draw(frame.assign(shown=frame["phi"]), ends, first, dict.fromkeys(ends, "Φ(x̄)"))
     accuracy = {title: "Test accuracy (%)" for title in ends}
     shown = frame["test_acc"] if "test_acc" in frame else pd.Series(np.nan, frame.index)
     if "train_acc" in frame:
@@ -56,8 +58,8 @@ def report(specification: spec.Spec, stem: str, results: Path, tables: Path) -> 
         accuracy |= dict.fromkeys(untested, "Training accuracy (%)")  # there is no test part
         shown = shown.where(~frame["dataset"].isin(untested), frame["train_acc"])
     if shown.notna().any():
-        written += draw(frame.assign(shown=100 * shown), ends, tables / f"{stem}-2", accuracy)
-    return [path, *written]
+        contents |= draw(frame.assign(shown=100 * shown), ends, second, accuracy)
+    return contents
 
 
 def gather(specification: spec.Spec, results: Path) -> pd.DataFrame:
@@ -83,7 +85,7 @@ def gather(specification: spec.Spec, results: Path) -> pd.DataFrame:
 
 def draw(
     frame: pd.DataFrame, ends: Mapping[str, Mapping[str, int | None]], stem: Path, labels: Mapping[str, str]
-) -> list[Path]:
+) -> dict[Path, bytes]:
     """`shown` against each cost, a column of panels per data set; a line is the mean over seeds, a band their range."""
     datasets = [title for title in ends if title in set(frame["dataset"])]
     methods = list(dict.fromkeys(frame["method"]))
@@ -118,7 +120,7 @@ def draw(
         seeds = frame["seed"].nunique()
         band = f"Lines: mean over {seeds} seeds. Bands: minimum to maximum." if seeds > 1 else "One seed."
         figure.supxlabel(band, fontsize=7, color="0.35", x=0.01, ha="left")
-        return [plots.save(figure, stem.with_name(f"{stem.name}.{kind}"), kind) for kind in ("png", "pdf")]
+        return {stem.with_name(f"{stem.name}.{kind}"): plots.drawn(figure, kind) for kind in ("png", "pdf")}
 
 
 def _line(

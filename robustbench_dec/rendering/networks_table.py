@@ -55,8 +55,8 @@ class Row:
         return [self.network.graph, str(self.network.nodes), f"{self.spectral_rate:.3f}", faults(self.network)]
 
 
-def render(specification: Spec, cells: pd.DataFrame, results: Path, stem: Path) -> list[Path]:
-    """Write <stem>.csv, .md and .tex; `cells` are this table's rows of the leaderboard."""
+def render(specification: Spec, cells: pd.DataFrame, results: Path, stem: Path) -> dict[Path, bytes]:
+    """What goes into <stem>.csv, .md and .tex; `cells` are this table's rows of the leaderboard."""
     records = {one.id: results / "runs" / one.id / "run.json" for _, one in specification.runs()}
     runs = {run_id: files.read_sealed(path) for run_id, path in records.items() if path.is_file()}
     attacks = list(
@@ -70,10 +70,7 @@ def render(specification: Spec, cells: pd.DataFrame, results: Path, stem: Path) 
         ".md": _markdown(specification, rows, methods, attacks, notes),
         ".tex": _latex(specification, rows, methods, attacks, notes, stem.name),
     }
-    paths = [stem.with_name(stem.name + ending) for ending in contents]
-    for path, content in zip(paths, contents.values(), strict=True):
-        files.write_text(path, content)
-    return paths
+    return files.beside(stem, contents)
 
 
 def faults(network: NetworkSpec) -> str:

@@ -1,36 +1,20 @@
-"""A whole table: train and attack what is missing, gather, render. Files that exist are work that is done."""
+"""A whole table: train and attack what is missing. Files that exist are work that is done."""
 
 import functools
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, wait
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, TypeVar, cast
-
-import pandas as pd
-import safetensors.torch
+from typing import Any, cast
 
 from robustbench_dec import bars as progress_bars
 from robustbench_dec import files
 from robustbench_dec.attack import Attack
-from robustbench_dec.attacking.foreign import attack_named
-from robustbench_dec.data import catalogue
-from robustbench_dec.errors import BadInput
-from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.problem import Classifier, Problem
-from robustbench_dec.rendering import attacks_table as table
-from robustbench_dec.rendering import curves as plots
-from robustbench_dec.rendering import networks_table as network_table
 from robustbench_dec.running import cells, train
 from robustbench_dec.running.pool import pool, share_of_cores
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store import locks
-from robustbench_dec.store import results as store
-
-T = TypeVar("T")
-R = TypeVar("R")
-
 
 PAUSE = 0.3
 """Seconds until a worker looks again whether what others work on is done."""
@@ -88,12 +72,12 @@ def make(
 def _outputs(block: spec.BlockSpec, one: spec.RunSpec, n_examples: int | None, results: Path) -> list[Path]:
     """The files that show that a run is complete."""
     folder = results / "runs" / one.id
-    return [folder / "run.json", *_paths(folder, n_examples, block, one.seed)]
+    return [folder / "run.json", *cell_paths(folder, n_examples, block, one.seed)]
 
 
-def _paths(folder: Path, n_examples: int | None, block: spec.BlockSpec, seed: int) -> list[Path]:
+def cell_paths(folder: Path, n_examples: int | None, block: spec.BlockSpec, seed: int) -> list[Path]:
     """The files of the cells that the table wants of a run."""
-    return [cells.cell_path(folder, name, at, n_examples, seed) for name, at in _attacks(block)]
+    return [cells.cell_path(folder, name, at, n_examples, seed) for name, at in attacks_of(block)]
 
 
 def _work(
@@ -146,7 +130,7 @@ def _complete(
 def _missing(block: spec.BlockSpec, folder: Path, n_examples: int | None, seed: int) -> list[tuple[str, Attack]]:
     """The attacks of which a finished run has no cell about its checkpoint."""
     sha256 = files.read_sealed(folder / "run.json")["checkpoint_sha256"]
-    pairs = zip(_attacks(block), _paths(folder, n_examples, block, seed), strict=True)
+    pairs = zip(attacks_of(block), cell_paths(folder, n_examples, block, seed), strict=True)
     return [pair for pair, path in pairs if cells.usable_cell(path, sha256) is None]
 
 
@@ -164,105 +148,5 @@ class _Problems:
         return self._problem
 
 
-def report(specification: spec.Spec, stem: str, results: Path, tables: Path) -> list[Path]:
-    """The leaderboard of all runs, and this table's files, from the cells on disk."""
-    runs = {results / "runs" / one.id: block for block, one in specification.runs()}
-    runs = {folder: block for folder, block in runs.items() if (folder / "run.json").is_file()}
-    if not runs:
-        raise BadInput(f"no finished run of this table is in {results}; make the table first")
-    everything = rebuild(results, tables, {stem: {folder.name for folder in runs}})
-    wanted = [
-        (folder.name, path.stem)
-        for folder, block in runs.items()
-        for path, _ in _cells(folder, specification.n_examples, block)
-    ]
-    rows = everything[pd.MultiIndex.from_frame(everything[["run_id", "cell"]]).isin(wanted)]
-    if specification.layout == "networks":
-        return [results / "leaderboard.csv", *network_table.render(specification, rows, results, tables / stem)]
-    written = table.render(
-        rows, blocks(specification), tables / stem, specification.caption, specification.paper or None
-    )
-    folders = list(runs)
-    written += plots.curves(pd.concat([_curve(folder) for folder in folders]), tables / stem)
-    trained, uaps = _pictures(runs, specification)
-    if trained or uaps:
-        written += plots.perturbations(trained, uaps, tables / stem)
-    return [results / "leaderboard.csv", *written]
-
-
-def rebuild(results: Path, tables: Path, also: Mapping[str, set[str]] = MappingProxyType({})) -> pd.DataFrame:
-    """The leaderboard anew from all cells; runs are told by the specifications in `tables`, and by `also`."""
-    path = results / "leaderboard.csv"
-    with locks.claim(path):  # the last one who writes it has seen all cells
-        everything = leaderboard.gather(results, _tables(tables) | dict(also))
-        leaderboard.write(everything, path)
-    return everything
-
-
-def blocks(specification: spec.Spec) -> list[table.Block]:
-    """The specification as the table has it."""
-    return [_block(block) for block in specification.blocks]
-
-
-def _tables(folder: Path) -> dict[str, set[str]]:
-    """Which runs each specification beside this one asks for, itself and its profiles."""
-    found = {}
-    for path in sorted(folder.glob("*.toml")):
-        if "blocks" not in spec.content(path):  # a specification of another kind, such as table1.toml
-            continue
-        specification = spec.read(path)
-        found[path.stem] = {one.id for _, one in specification.runs()}
-        for profile in specification.profiles:
-            found[f"{path.stem}-{profile}"] = {one.id for _, one in specification.with_profile(profile).runs()}
-    return found
-
-
-def _attacks(block: spec.BlockSpec) -> list[tuple[str, Attack]]:
+def attacks_of(block: spec.BlockSpec) -> list[tuple[str, Attack]]:
     return [(attack.name, one) for attack in block.attacks for one in attack.build()]
-
-
-def _cells(folder: Path, n_examples: int | None, block: spec.BlockSpec) -> list[tuple[Path, dict[str, Any] | None]]:
-    """The files of the cells that the table wants of a finished run, with their contents where they exist."""
-    record = files.read_sealed(folder / "run.json")
-    paths = _paths(folder, n_examples, block, record["seed"])
-    return [(path, cells.known_cell(path, record["checkpoint_sha256"])) for path in paths]
-
-
-def _block(block: spec.BlockSpec) -> table.Block:
-    columns = tuple((attack.name, eps) for attack in block.attacks for eps in attack.eps)
-    dataset, chosen = str(block.problem["dataset"]), block.problem.get("classes")
-    return table.Block(
-        block.title,
-        dataset,
-        tuple(block.trainers),
-        columns,
-        classes=len(chosen or catalogue.find(dataset, catalogue.IMAGES).classes),
-        universal=frozenset(attack.name for attack in block.attacks if attack_named(attack.name).universal),
-    )
-
-
-def _curve(folder: Path) -> pd.DataFrame:
-    record = files.read_sealed(folder / "run.json")
-    added = {name: record[name] for name in ("dataset", "method", "seed")}
-    ledger = {name: record["ledger"][name] for name in ("nodes", "directed_edges")}
-    return store.curve(folder, record).assign(**added, **ledger)
-
-
-def _pictures(runs: Mapping[Path, spec.BlockSpec], specification: spec.Spec) -> tuple[list[Any], list[Any]]:
-    """The trained y of every method that has one, and the UAPs against every method, of the first seed."""
-    trained, uaps = [], []
-    for folder, block in runs.items():
-        record = files.read_sealed(folder / "run.json")
-        if record["seed"] != specification.seeds[0]:
-            continue
-        title = f"{record['dataset']}, {record['method']}"
-        if record.get("perturbation_sha256") is not None:
-            data = files.verified(folder / "perturbation.safetensors", record["perturbation_sha256"])
-            y = safetensors.torch.load(data)["y"]
-            trained.append((title, y, record["settings"]["problem"]["eps"]))
-        for path, cell in _cells(folder, specification.n_examples, block):
-            if cell is not None and cell["perturbation_file"] is not None:
-                data = files.verified(path.with_name(cell["perturbation_file"]), cell["perturbation_sha256"])
-                y = safetensors.torch.load(data)["y"]
-                uaps.append((title, y, cell["eps"]))
-    return trained, uaps

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -19,6 +19,7 @@ from robustbench_dec.networks.faults import RELIABLE, Faults
 from robustbench_dec.networks.simulated import SimulatedNetwork
 from robustbench_dec.problem import Problem
 from robustbench_dec.specs.budget import Budget
+from robustbench_dec.specs.limits import LARGEST_SEED
 from robustbench_dec.trainer import Trainer
 
 SCHEMA = 1
@@ -96,10 +97,6 @@ class AttackSpec(_Strict):
         return [shelf.make(cls, {"eps": eps, **(self.model_extra or {})}) for eps in self.eps]
 
 
-LARGEST_SEED = 2**32 - 1
-"""What every generator of random numbers here takes."""
-
-
 def _once_each(seeds: list[int]) -> list[int]:
     if len({*seeds}) < len(seeds):
         raise ValueError(f"every seed should come once, not as in {seeds}")
@@ -151,7 +148,7 @@ class Spec(_Strict):
 
     title: str
     caption: str = ""
-    layout: Literal["attacks", "networks"] = "attacks"
+    layout: Literal["attacks", "networks", "figures"] = "attacks"
     seeds: Seeds = [0]
     n_examples: int | None = Field(default=None, ge=1)
     curve_points: int = Field(default=12, ge=1)
@@ -295,8 +292,23 @@ class RunSpec:
         return f"{self.data_set}-{name}-s{self.seed}-{files.digest([SCHEMA, self.settings()])[:10]}"
 
 
+Layout = Literal["attacks", "networks", "figures", "claims"]
+"""What kind of table a specification asks for; the last kind is read by theory/claims.py."""
+
+
+def layout(path: Path) -> Layout:
+    """The kind of a specification, told before any work; one that does not say is a table of attacks."""
+    named = content(path).get("layout", "attacks")
+    for known in get_args(Layout):
+        if named == known:
+            return cast(Layout, known)
+    raise BadInput(f"{path}: no layout '{named}'; there are: {', '.join(get_args(Layout))}")
+
+
 def read(path: Path) -> Spec:
     """A specification from a TOML file."""
+    if layout(path) == "claims":
+        raise BadInput(f"{path} is a table of claims, which has no models; `robustbench-dec table {path}` makes it")
     return validated(Spec, path, "tables/table2.toml")
 
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
@@ -22,7 +22,7 @@ from robustbench_dec import bars as progress_bars
 from robustbench_dec import files, shelf
 from robustbench_dec.errors import BadInput
 from robustbench_dec.specs.table import NetworkSpec, Number, validated
-from robustbench_dec.theory.claims_runs import Task, measured
+from robustbench_dec.theory.claims_runs import Task, measured, recorded
 from robustbench_dec.trainer import Trainer
 
 EXAMPLE = "tables/table1.toml"
@@ -71,6 +71,7 @@ class Spec(_Strict):
 
     title: str
     caption: str
+    layout: Literal["claims"]
     seeds: list[int] = Field(min_length=1)
     goals: list[PositiveFloat] = Field(min_length=1)
     heterogeneity: list[Number] = Field(min_length=2, max_length=2)
@@ -190,7 +191,9 @@ def _merit(row: Mapping[str, Any]) -> tuple[float, float]:
 def chosen(specification: Spec, path: Path) -> Choice:
     """The step sizes that the grid's CSV says to take, for every place of the table."""
     if not path.is_file():
-        raise BadInput(f"no step sizes in {path}; `robustbench-dec table1 --tune` tries the grid and writes it")
+        raise BadInput(
+            f"no step sizes in {path}; `robustbench-dec tune tables/table1.toml` tries the grid and writes it"
+        )
     frame = pd.read_csv(path, dtype={"taken": str, "variant": str}, keep_default_na=False)
     taken = frame[frame["taken"] == "yes"]
     choice = {
@@ -200,8 +203,14 @@ def chosen(specification: Spec, path: Path) -> Choice:
     for place in specification.places():
         if place not in choice:
             where = f"{place.method} '{place.variant}' at heterogeneity {place.heterogeneity:g}"
-            raise BadInput(f"{path} has no step sizes for {where}; `robustbench-dec table1 --tune` adds them")
+            raise BadInput(f"{path} has no step sizes for {where}; `robustbench-dec tune tables/table1.toml` adds them")
     return choice
+
+
+def missing(specification: Spec, choice: Choice, results: Path) -> int:
+    """How many runs of the table are not measured yet."""
+    runs = itertools.product(specification.seeds, specification.places())
+    return sum(not recorded(specification.task(place, choice[place], seed), results) for seed, place in runs)
 
 
 def make(

@@ -37,18 +37,15 @@ class Seen(NamedTuple):
 Key = tuple[str, str, float, float]  # method, variant, heterogeneity, goal
 
 
-def report(specification: Spec, rows: pd.DataFrame, stem: Path) -> list[Path]:
-    """Write <stem>.csv, .md and .tex from one row per run and goal, as `table1.make` gives them."""
+def report(specification: Spec, rows: pd.DataFrame, stem: Path) -> dict[Path, bytes]:
+    """What goes into <stem>.csv, .md and .tex, from one row per run and goal, as `claims.make` gives them."""
     cells = summary(specification, rows)
     contents = {
         ".csv": cells.to_csv(index=False, lineterminator="\n", float_format="%.4g"),
         ".md": _markdown(specification, cells),
         ".tex": _latex(specification, cells, stem.name),
     }
-    paths = [stem.with_name(stem.name + ending) for ending in contents]
-    for path, content in zip(paths, contents.values(), strict=True):
-        files.write_text(path, content)
-    return paths
+    return files.beside(stem, contents)
 
 
 def summary(specification: Spec, rows: pd.DataFrame) -> pd.DataFrame:

@@ -100,11 +100,20 @@ _REMEMBERED: dict[tuple[int, ...], np.ndarray] = {}
 
 def measured(task: Task, folder: Path, device: str = "cpu") -> dict[str, Any]:
     """The run's record: from its file, or computed and written."""
-    path = folder / f"{task.id}.json"
+    path = _path(task, folder)
     if not path.is_file():
         files.write_json(path, run(task, device))
     record: dict[str, Any] = files.read_json(path)
     return record
+
+
+def recorded(task: Task, folder: Path) -> bool:
+    """Whether the run has its file."""
+    return _path(task, folder).is_file()
+
+
+def _path(task: Task, folder: Path) -> Path:
+    return folder / f"{task.id}.json"
 
 
 def run(task: Task, device: str = "cpu") -> dict[str, Any]:

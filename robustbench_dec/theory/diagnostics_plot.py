@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from robustbench_dec.rendering.curves import STYLE, save
+from robustbench_dec.rendering.curves import STYLE, drawn
 from robustbench_dec.theory.diagnostics import Diagnosis
 
 ROUNDING, DECADES = 1e-28, 3
@@ -30,7 +30,7 @@ PANELS: dict[str, dict[str, str]] = {
 }
 
 
-def plot(diagnosis: Diagnosis, stem: Path) -> list[Path]:
+def plot(diagnosis: Diagnosis, stem: Path) -> dict[Path, bytes]:
     """Lines are means over the seeds, bands go from the smallest to the largest; zeros have no place on the axes."""
     rows, known = diagnosis.rows, diagnosis.constants
     trainer = diagnosis.record["settings"]["trainer"]
@@ -53,7 +53,7 @@ def plot(diagnosis: Diagnosis, stem: Path) -> list[Path]:
         seeds = rows["seed"].nunique()
         band = f"Lines: mean over {seeds} seeds. Bands: minimum to maximum." if seeds > 1 else "One seed."
         figure.supxlabel(f"{band} {lemmas}", fontsize=7, color="0.35", x=0.01, ha="left")
-        return [save(figure, stem.with_name(f"{stem.name}.{kind}"), kind) for kind in ("png", "pdf")]
+        return {stem.with_name(f"{stem.name}.{kind}"): drawn(figure, kind) for kind in ("png", "pdf")}
 
 
 def _panel(panel: Axes, rows: pd.DataFrame, lines: dict[str, str]) -> None:
@@ -77,7 +77,7 @@ def _panel(panel: Axes, rows: pd.DataFrame, lines: dict[str, str]) -> None:
     panel.legend(frameon=False, loc="best", handlelength=1.6)
 
 
-def plot_lemmas(table: pd.DataFrame, diagnosis: Diagnosis, stem: Path) -> list[Path]:
+def plot_lemmas(table: pd.DataFrame, diagnosis: Diagnosis, stem: Path) -> dict[Path, bytes]:
     """<stem>-lemmas.png and .pdf: a panel per lemma with both sides, and one with all ratios, where 1 is the limit.
 
     Lines are means over the seeds.
@@ -120,4 +120,4 @@ def plot_lemmas(table: pd.DataFrame, diagnosis: Diagnosis, stem: Path) -> list[P
         steps = ", ".join(rf"$\eta_{letter}$ = {size:.3g}" for letter, size in sizes.items())
         figure.suptitle(f"Lemmas A.5 to A.11, K = {known.K}: {steps}; {where}", fontsize=9, x=0.01, ha="left")
         name = f"{stem.name}-lemmas"
-        return [save(figure, stem.with_name(f"{name}.{kind}"), kind) for kind in ("png", "pdf")]
+        return {stem.with_name(f"{name}.{kind}"): drawn(figure, kind) for kind in ("png", "pdf")}

@@ -4,6 +4,8 @@ import errno
 import os
 import re
 import runpy
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from robustbench_dec import files
+import robustbench_dec
+from robustbench_dec import files, page
 from robustbench_dec.commands import app as cli
 from robustbench_dec.data import sources
+from robustbench_dec.errors import BadInput
 from robustbench_dec.networks import topology
 from robustbench_dec.rendering import curves as plots
 from tests.support import ROOT
@@ -76,6 +80,48 @@ def test_the_help_names_every_command_and_first_steps(command: Run) -> None:
     assert "First steps" in out
 
 
+HEAVY = ("torch", "pandas", "numpy", "matplotlib", "seaborn", "scipy", "sklearn")
+
+
+def test_words_that_do_no_work_import_nothing_heavy() -> None:
+    """Half a second instead of four: what a command needs is imported when it runs."""
+    lines = [["--help"], ["--version"], ["no-such-command"], ["train", "--rounds", "0"]]
+    lines += [[name, "--help"] for name in [*COMMANDS, "zoo"]]
+    script = (
+        "import sys\nfrom robustbench_dec.commands import app\n"
+        f"for words in {lines!r}:\n"
+        "    sys.argv = ['robustbench-dec', *words]\n"
+        "    try:\n        app.main()\n    except SystemExit:\n        pass\n"
+        f"    found = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "    assert not found, (words, found)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert (
+        "no-such-command" in done.stderr and "--rounds" in done.stderr and done.stdout.count("Usage") == len(lines) - 3
+    )
+
+
+def test_the_version_is_the_packages(command: Run) -> None:
+    assert command("--version") == (0, f"robustbench-dec {robustbench_dec.__version__}\n", "")
+
+
+def test_a_shell_completes_commands_and_options() -> None:
+    def completed(line: str) -> str:
+        words = {
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(line.split()) - 1),
+            "_ROBUSTBENCH_DEC_COMPLETE": "complete_bash",
+        }
+        script = "import sys; sys.argv = ['robustbench-dec']; from robustbench_dec.commands import app; app.main()"
+        return subprocess.run(
+            [sys.executable, "-c", script], env=os.environ | words, capture_output=True, text=True, timeout=60
+        ).stdout
+
+    assert completed("robustbench-dec tab").split() == ["table"]
+    assert {"--stragglers", "--save-seconds"} <= {*completed("robustbench-dec train --s").split()}
+
+
 def test_python_dash_m_is_the_same_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["robustbench_dec", "train", "--trainer", "adam"])
     with pytest.raises(SystemExit) as stopped:
@@ -111,19 +157,148 @@ def test_list_names_what_is_on_the_shelves(command: Run) -> None:
 def test_table_uses_what_is_there_and_render_needs_nothing_else(
     command: Run, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plots, "curves", lambda *arguments: [])  # slow, and shown in test_runs
-    monkeypatch.setattr(plots, "perturbations", lambda *arguments: [])
-    before = {path: path.stat().st_mtime_ns for path in made.results.rglob("*.json")}
+    monkeypatch.setattr(plots, "curves", lambda *arguments: {})  # slow, and shown in test_runs
+    monkeypatch.setattr(plots, "perturbations", lambda *arguments: {})
+    before = {path: path.stat().st_mtime_ns for path in made.results.glob("runs/**/*.json")}
     code, out, err = command("table", made.file, "--results", made.results, "--jobs", "1")
     assert code == 0, err
     assert "2 runs complete" in out and "tiny.tex" in out
-    assert {path: path.stat().st_mtime_ns for path in made.results.rglob("*.json")} == before
+    assert {path: path.stat().st_mtime_ns for path in made.results.glob("runs/**/*.json")} == before
     table = made.file.with_suffix(".csv")
     first = table.read_bytes()
     table.unlink()
     code, out, err = command("render", made.file, "--results", made.results)
     assert code == 0, err
     assert table.read_bytes() == first
+
+
+# Every kind of specification, told apart before any work
+
+
+def copied(tmp_path: Path, *parts: str) -> Path:
+    """A folder with the committed tables, and with links to these parts of the committed results."""
+    shutil.copytree(ROOT / "tables", tmp_path / "tables")
+    for part in parts:
+        (tmp_path / "results" / part).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "results" / part).symlink_to(ROOT / "results" / part)
+    return tmp_path / "tables"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_figures_are_rendered_and_leave_the_leaderboard_alone(command: Run, tmp_path: Path) -> None:
+    tables = copied(tmp_path, "runs")
+    (tmp_path / "results" / "leaderboard.csv").write_text("precious")
+    (tables / "figures.csv").unlink()
+    before = contents(tables)
+    code, out, err = command("render", tables / "figures.toml")
+    assert code == 0, err
+    assert out.splitlines() == [
+        f"wrote {tables}/figures{end}" for end in (".csv", "-1.png", "-1.pdf", "-2.png", "-2.pdf")
+    ]
+    assert (tables / "figures.csv").read_bytes() == (ROOT / "tables" / "figures.csv").read_bytes()
+    assert {*contents(tables)} - {*before} == {"figures.csv"}
+    assert contents(tables)["index.html"] == before["index.html"]
+    assert (tmp_path / "results" / "leaderboard.csv").read_text() == "precious"
+
+
+def test_claims_are_rendered_from_measured_runs_only(command: Run, refused: Callable[..., str], tmp_path: Path) -> None:
+    tables = copied(tmp_path)
+    before = contents(tmp_path)
+    sentence = refused("render", tables / "table1.toml")
+    assert f"`robustbench-dec table {tables}/table1.toml` measures them" in sentence
+    assert contents(tmp_path) == before
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "table1").symlink_to(ROOT / "results" / "table1")
+    (tables / "table1.md").unlink()
+    code, _, err = command("render", tables / "table1.toml")
+    assert code == 0, err
+    assert contents(tables) == {name.removeprefix("tables/"): data for name, data in before.items()}
+
+
+@pytest.mark.parametrize(
+    "name, layout, sentence",
+    [
+        ("table2", "figures", "layout 'figures' shows Phi, but block 'MNIST' has none; layout 'attacks' would do"),
+        ("figures", "attacks", "block 'a9a' has no images to attack; layout 'figures' would do"),
+        ("figures", "networks", "block 'a9a' has no images to attack; layout 'figures' would do"),
+        ("figures", "poster", "no layout 'poster'; there are: attacks, networks, figures, claims"),
+    ],
+)
+def test_a_layout_that_does_not_fit_is_refused_before_any_work(
+    name: str, layout: str, sentence: str, refused: Callable[..., str], tmp_path: Path
+) -> None:
+    text = (ROOT / "tables" / f"{name}.toml").read_text()
+    text = re.sub(r"^layout = .*\n", "", text, flags=re.MULTILINE).replace(
+        "\ntitle =", f'\nlayout = "{layout}"\ntitle =', 1
+    )
+    (tmp_path / "mine.toml").write_text(text)
+    for word in ("table", "render"):
+        assert sentence in refused(word, "mine.toml")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
+
+
+def test_commands_that_need_models_refuse_claims_and_name_the_one_that_makes_them(
+    refused: Callable[..., str], tmp_path: Path
+) -> None:
+    claims = ROOT / "tables" / "table1.toml"
+    (tmp_path / "results").mkdir()
+    for words in (["train", claims], ["audit", claims]):
+        assert f"`robustbench-dec table {claims}` makes it" in refused(*words)
+    assert "has figures and no attacks" in refused("audit", ROOT / "tables" / "figures.toml")
+    assert "no specification gone.toml" in refused("audit", "gone.toml")
+    assert "has no profiles" in refused("render", claims, "--profile", "quick")
+
+
+def test_a_table_that_cannot_be_rendered_writes_nothing(
+    made: Made, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: Any) -> Any:
+        raise BadInput("no pencil")
+
+    monkeypatch.setattr(page, "render", broken)  # the very last thing that is made
+    before = contents(made.results.parent)
+    assert "no pencil" in refused("render", made.file, "--results", made.results)
+    assert contents(made.results.parent) == before
+
+
+def test_labels_do_not_depend_on_where_tables_are_written(
+    command: Run, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plots, "curves", lambda *arguments: {})
+    monkeypatch.setattr(plots, "perturbations", lambda *arguments: {})
+    assert command("render", made.file, "--results", made.results)[0] == 0
+    labelled = (made.results / "leaderboard.csv").read_bytes()
+    assert b"tiny" in labelled
+    assert command("render", made.file, "--results", made.results, "--tables", tmp_path / "elsewhere")[0] == 0
+    assert (made.results / "leaderboard.csv").read_bytes() == labelled
+    other = made.file.with_name("other.toml")
+    made.file.rename(other)
+    assert command("render", other, "--results", made.results)[0] == 0
+    assert b"other;tiny" in (made.results / "leaderboard.csv").read_bytes()  # what was rendered once stays known
+
+
+def test_results_elsewhere_take_their_tables_and_their_page_with_them(
+    command: Run, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plots, "curves", lambda *arguments: {})
+    monkeypatch.setattr(plots, "perturbations", lambda *arguments: {})
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(made.results, elsewhere)
+    monkeypatch.chdir(made.file.parent.parent)
+    before = contents(made.file.parent)
+    for words in (["render", made.file], ["table", made.file], ["page"]):
+        code, _, err = command(*words, "--results", elsewhere)
+        assert code == 0, err
+    code, _, err = command(
+        "compare", "--attack", "fgsm", "--model", elsewhere / "runs" / made.folders[0].name, "--n-examples", "10",
+        "--results", elsewhere,
+    )  # fmt: skip
+    assert code == 0, err
+    assert contents(made.file.parent) == before
+    assert {"tiny.csv", "tiny.tex", "index.html"} <= {path.name for path in elsewhere.iterdir()}
 
 
 # Bad input
@@ -171,11 +346,9 @@ def test_training_that_cannot_be_is_refused_in_one_sentence(
 NOT_THESE = {"data", "list", "audit", "render", "page", "export", "train", "attack"}  # the last two are tried elsewhere
 DEVICES: dict[str, list[str | Path]] = {
     "table": [ROOT / "tables" / "table2.toml"],
-    "figures": [ROOT / "tables" / "figures.toml"],
     "tune": [ROOT / "tables" / "table2.toml"],
     "compare": ["--attack", "fgsm", "--results", ROOT / "results"],
     "check": ["k_gt", "--set", "eta_c=0.1"],
-    "table1": [ROOT / "tables" / "table1.toml"],
     "diagnose": [],
 }
 

@@ -13,7 +13,7 @@ from robustbench_dec.leaderboard import audit
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.leaderboard.audit import Point
 from robustbench_dec.rendering import attacks_table as table
-from robustbench_dec.running import suite
+from robustbench_dec.rendering import report as rendering
 from robustbench_dec.specs import table as spec
 from tests.support import ROOT
 from tests.support.tiny import Made
@@ -80,7 +80,7 @@ def test_findings_stand_in_the_leaderboard_and_as_marks_in_the_table(made: Made)
     files.write_sealed(path, cell | all_right | {"zero_gradients": 0.5, "flags": ["box"]})
     for other in (made.folders[0] / "attacks").glob("*.json"):
         files.write_sealed(other, files.read_json(other) | {"clean_acc": 1.0})
-    suite.report(made.specification, "tiny", made.results, made.file.parent)
+    rendering.report(made.specification, "tiny", made.results, made.file.parent)
     rows = leaderboard.read(made.results / "leaderboard.csv")
     this = (rows["cell"] == path.stem) & (rows["run_id"] == made.folders[0].name)
     assert rows[this]["reliability_flags"].item() == "box;rises;zero_gradients"
@@ -100,7 +100,7 @@ def test_every_flag_is_explained() -> None:
 
 def test_the_papers_own_table_is_flagged_where_pgd_is_weaker_than_fgsm() -> None:
     wanted = spec.read(ROOT / "tables" / "table2.toml")
-    findings = table.audit(suite.blocks(wanted), table.paper_percent(wanted.paper))
+    findings = table.audit(rendering.blocks(wanted), table.paper_percent(wanted.paper))
     assert [line.split(":")[0] for line in findings] == [
         "MNIST, K-GT, PGD δ=0.05",
         "MNIST, K-GT, PGD δ=0.1",

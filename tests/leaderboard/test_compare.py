@@ -24,7 +24,8 @@ from robustbench_dec.leaderboard import compare
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.leaderboard.compare import Newcomer
 from robustbench_dec.leaderboard.intervals import holm, mcnemar
-from robustbench_dec.running import cells, suite
+from robustbench_dec.rendering import report as rendering
+from robustbench_dec.running import cells
 from robustbench_dec.store import zoo
 from tests.support import ROOT
 from tests.support.tiny import Made
@@ -96,7 +97,7 @@ def must_not(*_: Any, **__: Any) -> Any:
 def test_the_example_is_compared_in_one_command_and_is_in_the_leaderboard(
     made: Made, entry: zoo.Entry, tmp_path: Path
 ) -> None:
-    suite.report(made.specification, "tiny", made.results, made.file.parent)
+    rendering.report(made.specification, "tiny", made.results, made.file.parent)
     before = list(csv.DictReader((made.results / "leaderboard.csv").open()))
     shutil.copy(EXAMPLE, tmp_path / "my_momentum.py")  # outside the repository
     output = command(made, "--attack", f"{tmp_path}/my_momentum.py:Momentum", "--set", "steps=5")
@@ -110,7 +111,7 @@ def test_the_example_is_compared_in_one_command_and_is_in_the_leaderboard(
     assert [row for row in after if row["submitted"] == ""] == before
     assert {float(row["eps"]) for row in new} == {0.05, 0.1} and {row["steps"] for row in new} == {"5"}
     # The table of the same runs is not changed by it.
-    suite.report(made.specification, "again", made.results, made.file.parent)
+    rendering.report(made.specification, "again", made.results, made.file.parent)
     assert "Momentum" not in (made.file.parent / "again.md").read_text()
 
 

@@ -21,6 +21,7 @@ from robustbench_dec.networks.faults import RELIABLE, Faults
 from robustbench_dec.networks.simulated import SimulatedNetwork
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problems.quadratic import Quadratic
+from robustbench_dec.rendering import report as rendering
 from robustbench_dec.running import suite
 from robustbench_dec.running import train as run
 from robustbench_dec.specs import table as spec
@@ -413,7 +414,7 @@ def test_a_table_by_network_is_made_and_rendered(tmp_path: Path) -> None:
     old = files.read_sealed(folders[0] / "run.json")
     del old["consensus"]  # a run from before it was told
     files.write_sealed(folders[0] / "run.json", old)
-    written = suite.report(wanted, "tiny", results, file.parent)
+    written = rendering.report(wanted, "tiny", results, file.parent)
     assert [path.name for path in written] == ["leaderboard.csv", "tiny.csv", "tiny.md", "tiny.tex"]
     table = pd.read_csv(file.with_suffix(".csv"))
     assert len(table) == 3 * 2 * 5

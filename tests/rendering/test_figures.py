@@ -48,7 +48,7 @@ def test_the_specification_is_the_papers_experiment() -> None:
 
 
 def test_every_curve_reaches_the_end_of_both_axes(small: spec.Spec, made: Path, tmp_path: Path) -> None:
-    written = figures.report(small, "small", made, tmp_path)
+    written = files.write_all(figures.render(small, made, tmp_path / "small"))
     assert {path.name for path in written} == {
         "small.csv", "small-1.png", "small-1.pdf", "small-2.png", "small-2.pdf",
     }  # fmt: skip
@@ -68,12 +68,12 @@ def test_lines_are_means_over_seeds_within_the_budget(
 ) -> None:
     drawn: list[Any] = []
 
-    def keep(figure: Figure, path: Path, kind: str) -> Path:
+    def keep(figure: Figure, kind: str) -> bytes:
         drawn.append(figure)
-        return path
+        return b""
 
-    monkeypatch.setattr(plots, "save", keep)
-    figures.report(small, "small", made, tmp_path)
+    monkeypatch.setattr(plots, "drawn", keep)
+    figures.render(small, made, tmp_path / "small")
     frame = figures.gather(small, made)
     panel = drawn[0].axes[0]
     assert panel.get_title(loc="left") == "breast_cancer" and "SFO" in panel.get_xlabel()
@@ -108,7 +108,7 @@ def test_a_data_set_that_cannot_be_had_is_left_out_with_a_sentence(
 
 def test_figures_without_a_run_are_refused(small: spec.Spec, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="make the figures first"):
-        figures.report(small, "small", tmp_path, tmp_path)
+        figures.render(small, tmp_path, tmp_path / "small")
 
 
 def test_the_step_sizes_are_the_best_of_the_tuning() -> None:

@@ -136,7 +136,7 @@ def rows(percent: dict[str, dict[str, dict[str, float]]], offsets: tuple[float, 
 def rendered(
     tmp_path: Path, frame: pd.DataFrame, blocks: tuple[table.Block, ...] = BLOCKS, paper: Any = PAPER
 ) -> dict[str, str]:
-    paths = table.render(frame, blocks, tmp_path / "table2", "Accuracy under attack.", paper)
+    paths = files.write_all(table.render(frame, blocks, tmp_path / "table2", "Accuracy under attack.", paper))
     return {path.name: path.read_text(encoding="utf-8") for path in paths}
 
 
@@ -481,18 +481,18 @@ def draw(folder: Path) -> list[Path]:
     generator = torch.Generator().manual_seed(0)
     one, three = torch.rand(1, 28, 28, generator=generator) - 0.5, torch.rand(3, 32, 32, generator=generator) - 0.5
     pictures = plots.perturbations([("MNIST, y", one, 0.5)], [("CIFAR-10, K-GT", three, 0.5)] * 2, folder / "t")
-    return plots.curves(curve_frame(), folder / "t") + pictures
+    return files.write_all(plots.curves(curve_frame(), folder / "t") | pictures)
 
 
 def kept_figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures that are made from now on, kept to be looked at instead of being saved."""
     figures: list[Figure] = []
 
-    def keep(figure: Figure, path: Path, kind: str) -> Path:
+    def keep(figure: Figure, kind: str) -> bytes:
         figures.append(figure)
-        return path
+        return b""
 
-    monkeypatch.setattr(plots, "save", keep)
+    monkeypatch.setattr(plots, "drawn", keep)
     return figures
 
 

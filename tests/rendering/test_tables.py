@@ -5,13 +5,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from robustbench_dec import files
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.rendering import figures
-from robustbench_dec.running import suite
+from robustbench_dec.rendering import report as rendering
 from robustbench_dec.specs import table as spec
+from robustbench_dec.store import tables
 from tests.support import ROOT
 
-SPECIFIED = [path for path in sorted((ROOT / "tables").glob("*.toml")) if "blocks" in spec.content(path)]
+SPECIFIED = [path for path in sorted((ROOT / "tables").glob("*.toml")) if spec.layout(path) != "claims"]
 ATTACKED = [path for path in SPECIFIED if spec.read(path).blocks[0].attacks]
 RENDERED = [path for path in ATTACKED if path.with_suffix(".csv").is_file()]
 BY_NETWORK = [path for path in RENDERED if spec.read(path).layout == "networks"]
@@ -26,7 +28,7 @@ def test_table_2_is_committed() -> None:
 def test_committed_tables_are_rebuilt_from_committed_results(path: Path, tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "runs").symlink_to(ROOT / "results" / "runs")
-    suite.report(spec.read(path), path.stem, tmp_path / "results", tmp_path)
+    rendering.report(spec.read(path), path.stem, tmp_path / "results", tmp_path)
     for ending in (".csv", ".md", ".tex", "-vs-paper.md"):
         committed = path.with_name(path.stem + ending)
         if committed.is_file():
@@ -35,10 +37,15 @@ def test_committed_tables_are_rebuilt_from_committed_results(path: Path, tmp_pat
 
 def test_the_points_of_the_committed_figures_are_those_of_the_committed_runs(tmp_path: Path) -> None:
     wanted = spec.read(ROOT / "tables" / "figures.toml")
-    figures.report(wanted, "figures", ROOT / "results", tmp_path)
+    files.write_all(figures.render(wanted, ROOT / "results", tmp_path / "figures"))
     assert (tmp_path / "figures.csv").read_bytes() == (ROOT / "tables" / "figures.csv").read_bytes()
     points = pd.read_csv(tmp_path / "figures.csv")
     assert set(points["run_id"]) == {one.id for _, one in wanted.runs()}  # all data sets, methods and seeds
+
+
+@pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
+def test_the_committed_results_tell_the_runs_of_every_table(path: Path) -> None:
+    assert tables.read(ROOT / "results")[path.stem] == {run.id for _, run in spec.read(path).runs()}
 
 
 @pytest.mark.parametrize("path", BY_ATTACK, ids=lambda path: path.stem)

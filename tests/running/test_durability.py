@@ -27,6 +27,7 @@ from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.problems.universal import Universal
 from robustbench_dec.rendering import figures
+from robustbench_dec.rendering import report as rendering
 from robustbench_dec.running import cells, pool, suite
 from robustbench_dec.running import train as run
 from robustbench_dec.running.attack_journal import Kept
@@ -117,23 +118,23 @@ def test_every_damaged_file_of_a_cell_is_named_and_computed_to_the_same_content(
 
 
 def test_what_only_renders_refuses_damage_by_name(made: Made, tmp_path: Path) -> None:
-    suite.rebuild(made.results, made.file.parent)
+    rendering.rebuild(made.results)
     report = (made.specification, "tiny", made.results, tmp_path)
     cell, y = sorted((made.folders[1] / "attacks").glob("uap*"))
     readers: dict[Path, list[Callable[[], Any]]] = {
         made.folders[1] / "run.json": [
-            lambda: suite.report(*report),
+            lambda: rendering.report(*report),
             lambda: leaderboard.gather(made.results),
             lambda: page.render(made.results),
             lambda: figures.gather(made.specification, made.results),
         ],
-        made.folders[1] / "curve.csv": [lambda: suite.report(*report), lambda: page.render(made.results)],
+        made.folders[1] / "curve.csv": [lambda: rendering.report(*report), lambda: page.render(made.results)],
         made.folders[1] / "perturbation.safetensors": [
-            lambda: suite.report(*report),
+            lambda: rendering.report(*report),
             lambda: page.render(made.results),
         ],
         cell: [lambda: leaderboard.gather(made.results), lambda: page.render(made.results)],
-        y: [lambda: suite.report(*report), lambda: page.render(made.results)],
+        y: [lambda: rendering.report(*report), lambda: page.render(made.results)],
     }
     for path, reading in readers.items():
         whole = path.read_bytes()
@@ -301,8 +302,8 @@ def test_locks_of_dead_processes_block_nobody_and_are_swept(tmp_path: Path) -> N
 
 def test_what_others_hold_is_left_to_them_and_the_rest_is_done(made: Made, digits: Universal) -> None:
     folder = made.folders[1]
-    attacks = suite._attacks(made.specification.blocks[0])
-    paths = suite._paths(folder, 40, made.specification.blocks[0], 0)
+    attacks = suite.attacks_of(made.specification.blocks[0])
+    paths = suite.cell_paths(folder, 40, made.specification.blocks[0], 0)
     for path in paths:
         path.unlink()
     with locks.claim(paths[1]), pytest.raises(locks.Busy):

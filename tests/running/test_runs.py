@@ -25,6 +25,7 @@ from robustbench_dec.networks import topology
 from robustbench_dec.networks.crew import Alone
 from robustbench_dec.problems.universal import Universal
 from robustbench_dec.rendering import curves as plots
+from robustbench_dec.rendering import report as rendering
 from robustbench_dec.running import cells, pool, suite
 from robustbench_dec.running import train as run
 from robustbench_dec.specs import table as spec
@@ -502,7 +503,7 @@ def test_a_table_is_rendered_from_cells_alone_and_always_to_the_same_bytes(
         monkeypatch.setattr(module, name, must_not)
     contents = []
     for tables, names in [(made.file.parent, RENDERED), (tmp_path / "elsewhere", RENDERED[:3])]:
-        written = suite.report(made.specification, "tiny", made.results, tables)
+        written = rendering.report(made.specification, "tiny", made.results, tables)
         assert sorted(path.name for path in written) == sorted([*names, "leaderboard.csv"])
         assert all(path.stat().st_size > 100 for path in written)
         contents.append({path.name: path.read_bytes() for path in written if path.suffix in (".csv", ".md", ".tex")})
@@ -536,7 +537,7 @@ def test_a_table_without_perturbations_is_rendered_without_their_picture(
     block = whole.blocks[0].model_copy(
         update={"trainers": {"k_gt": whole.blocks[0].trainers["k_gt"]}, "attacks": whole.blocks[0].attacks[:1]}
     )
-    written = suite.report(whole.model_copy(update={"blocks": [block]}), "plain", made.results, tmp_path / "plain")
+    written = rendering.report(whole.model_copy(update={"blocks": [block]}), "plain", made.results, tmp_path / "plain")
     assert {path.name for path in written} == {"leaderboard.csv", "plain.csv", "plain.md", "plain.tex"}
 
 
@@ -564,7 +565,7 @@ def test_runs_side_by_side_are_the_runs_one_after_the_other_bit_for_bit(
 
 def test_nothing_to_render_is_refused(made: Made, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no finished run of this table"):
-        suite.report(made.specification, "tiny", tmp_path / "empty", tmp_path)
+        rendering.report(made.specification, "tiny", tmp_path / "empty", tmp_path)
 
 
 def test_a_profile_changes_what_it_names_and_gets_its_own_runs(finished: Made) -> None:

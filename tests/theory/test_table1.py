@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from robustbench_dec import shelf
+from robustbench_dec import files, shelf
 from robustbench_dec.commands.app import app
 from robustbench_dec.errors import BadInput
 from robustbench_dec.network import Network
@@ -24,6 +24,7 @@ from tests.support import ROOT
 
 TABLE = """
 title = "Tiny"
+layout = "claims"
 caption = "Two methods & 100 % of the rules_of_the_game."
 seeds = [0, 1]
 goals = [0.5, 0.1]
@@ -73,6 +74,13 @@ def written(folder: Path, text: str = TABLE) -> Path:
     return path
 
 
+def make(specification: Path, results: Path) -> None:
+    """Tune, measure and render by the command line."""
+    for words in (["tune", "--results", str(results / "tune")], ["table", "--results", str(results)]):
+        outcome = CliRunner().invoke(app, [words[0], str(specification), *words[1:]])
+        assert outcome.exit_code == 0, outcome.output
+
+
 def task(trainer: str = "gt_gda", **changes: object) -> Task:
     fields: dict[str, object] = {
         "trainer": trainer,
@@ -90,8 +98,7 @@ def task(trainer: str = "gt_gda", **changes: object) -> Task:
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the specification, tuned, measured and rendered by the command line; read only."""
     home = tmp_path_factory.mktemp("tiny")
-    outcome = CliRunner().invoke(app, ["table1", str(written(home)), "--tune", "--results", str(home / "results")])
-    assert outcome.exit_code == 0, outcome.output
+    make(written(home), home / "results")
     return home
 
 
@@ -100,8 +107,7 @@ def test_a_rerun_computes_nothing_and_writes_the_same_bytes(tiny: Path, monkeypa
     rendered = {path: path.read_bytes() for path in tiny.glob("tiny*.*")}
     assert len(list((tiny / "results" / "tiny").glob("*.json"))) == 2 * 2 * 3  # seeds, heterogeneities, variants
     monkeypatch.setattr(measure, "run", lambda task, device: pytest.fail(f"computed {task.id} again"))
-    outcome = CliRunner().invoke(app, ["table1", str(tiny / "tiny.toml"), "--tune", "--results", str(tiny / "results")])
-    assert outcome.exit_code == 0, outcome.output
+    make(tiny / "tiny.toml", tiny / "results")
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tiny.rglob("*.json")} == before
     assert {path: path.read_bytes() for path in tiny.glob("tiny*.*")} == rendered
 
@@ -268,7 +274,7 @@ def test_committed_table_1_is_rebuilt_from_committed_results(
     monkeypatch.setattr(measure, "run", lambda task, device: pytest.fail(f"{task.id} is not committed"))
     choice = table1.chosen(committed, ROOT / "tables" / "table1-tune.csv")
     rows = table1.make(committed, choice, ROOT / "results" / "table1", progress=False)
-    for path in table1_report.report(committed, rows, tmp_path / "table1"):
+    for path in files.write_all(table1_report.report(committed, rows, tmp_path / "table1")):
         assert path.read_bytes() == (ROOT / "tables" / path.name).read_bytes(), path.suffix
     assert {path.stem for path in (ROOT / "results" / "table1").glob("*.json")} == set(rows["run_id"])
 
@@ -328,8 +334,8 @@ def test_a_task_refuses_goals_and_budgets_that_make_no_sense() -> None:
 
 def test_missing_step_sizes_say_how_to_get_them(tmp_path: Path) -> None:
     specification = table1.read(written(tmp_path))
-    with pytest.raises(BadInput, match=r"no step sizes in .*--tune"):
+    with pytest.raises(BadInput, match=r"no step sizes in .*`robustbench-dec tune"):
         table1.chosen(specification, tmp_path / "tiny-tune.csv")
     (tmp_path / "tiny-tune.csv").write_text("method,variant,heterogeneity,eta_x,eta_y,taken\ngt_gda,,0,0.1,0.2,yes\n")
-    with pytest.raises(BadInput, match=r"no step sizes for local_sgda 'K = 1' at heterogeneity 0; .*--tune"):
+    with pytest.raises(BadInput, match=r"no step sizes for local_sgda 'K = 1' at heterogeneity 0; .*tune tables"):
         table1.chosen(specification, tmp_path / "tiny-tune.csv")

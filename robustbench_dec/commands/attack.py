@@ -1,0 +1,133 @@
+"""`attack` one run, `compare` a new attack with the stored ones, `audit` what is stored."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robustbench_dec.commands import zoo
+from robustbench_dec.commands.options import (
+    Device,
+    Results,
+    Settings,
+    checked,
+    grouped,
+    page_home,
+    parse_settings,
+    radii,
+)
+from robustbench_dec.errors import BadInput
+
+
+def attack(
+    folder: Annotated[Path, typer.Argument(help="A finished run, results/runs/<id>.")],
+    attack: Annotated[str, typer.Option(help="An attack's name, or path/to/mine.py:Mine.")] = "pgd",
+    eps: Annotated[str, typer.Option(help="Radii, for example 0.05,0.1 or 8/255.")] = "0.1",
+    n_examples: Annotated[int | None, typer.Option(min=1, help="First so many test images (default: all).")] = None,
+    settings: Settings = [],  # noqa: B006 (typer's way)
+    device: Device = "cpu",
+) -> None:
+    """Attack a trained model over a grid of radii; cells that exist are not computed again."""
+    from robustbench_dec import files, shelf
+    from robustbench_dec.attacking.foreign import attack_named, label
+    from robustbench_dec.problem import Classifier, Problem
+    from robustbench_dec.running import cells
+
+    if not (folder / "run.json").is_file():
+        raise BadInput(f"no finished run in {folder}; `robustbench-dec train` makes one and prints its folder")
+    cls, strengths = attack_named(attack), parse_settings(settings)
+    attacks = [(label(attack), shelf.make(cls, {"eps": radius, **strengths})) for radius in radii(eps)]
+    problem_settings = dict(files.read_sealed(folder / "run.json")["settings"]["problem"])
+    name = problem_settings.pop("name")
+    problem_class = shelf.find("problem", name, Problem)  # type: ignore[type-abstract]
+    if not issubclass(problem_class, Classifier):
+        raise BadInput(
+            f"{folder} was trained on the problem '{name}', which has no images to attack; take a classifier"
+        )
+    problem = shelf.make(problem_class, problem_settings)
+    for cell in cells.attack(folder, attacks, problem=problem, n_examples=n_examples, device=checked(device)):
+        flags = f"  flags: {', '.join(cell['flags'])}" if cell["flags"] else ""
+        accuracies = f"{cell['clean_acc']:.2%} clean, {cell['robust_acc']:.2%} robust"
+        typer.echo(f"{cell['attack']} eps={cell['eps']:g}: {accuracies}{flags}")
+
+
+@dataclass(frozen=True)
+class Images:
+    """On what a new attack is tried."""
+
+    model: Annotated[
+        list[str], typer.Option(help="A pattern of the zoo (mnist/*), a run's folder or a .safetensors file.")
+    ] = field(default_factory=lambda: ["*"])
+    eps: Annotated[str | None, typer.Option(help="Radii, for example 0.05,0.1 (default: those of stored attacks).")] = (
+        None
+    )
+    n_examples: Annotated[int, typer.Option(min=1, help="First so many test images.")] = 1000
+    batch_size: Annotated[int, typer.Option(min=1, help="Images that are attacked at once.")] = 500
+
+
+@grouped
+def compare(
+    attack: Annotated[
+        str, typer.Option(help="path/to/mine.py:Mine, torchattacks:MIFGSM, y.safetensors, or a name of `list`.")
+    ],
+    images: Images,
+    settings: Settings = [],  # noqa: B006 (typer's way)
+    results: Results = Path("results"),
+    tables: Annotated[
+        Path | None, typer.Option(help="Folder of the page (default: tables/ beside results/, else the results').")
+    ] = None,
+    device: Device = "cpu",
+) -> None:
+    """Compare your attack with the stored ones on the networks of the zoo, and add it to the leaderboard."""
+    from robustbench_dec import page
+    from robustbench_dec.leaderboard import audit as audits
+    from robustbench_dec.leaderboard import compare as comparison
+    from robustbench_dec.rendering import report
+
+    newcomer = comparison.Newcomer(attack, parse_settings(settings))
+    grid = radii(images.eps) if images.eps else None
+    newcomer.at(grid[0] if grid else 0.0)  # a wrong name or setting is told before anything is loaded
+    entries = [entry for pattern in images.model for entry in zoo.chosen(pattern, results)]
+    rows = comparison.compare(
+        newcomer,
+        entries,
+        results,
+        eps=grid,
+        n_examples=images.n_examples,
+        batch_size=images.batch_size,
+        device=checked(device),
+    )
+    typer.echo(comparison.text(rows))
+    everything = report.rebuild(results)
+    own = everything[(everything["submitted"] == "user") & (everything["attack"] == newcomer.label)]
+    for flag in sorted({flag for flags in own["reliability_flags"] for flag in flags.split(";") if flag}):
+        typer.echo(f"flag {flag}: {audits.FLAGS.get(flag, flag)}; docs/flags.md tells more")
+    typer.echo(f"{results / 'leaderboard.csv'}: {len(everything)} rows, {len(own)} of them of {newcomer.label}")
+    typer.echo(f"wrote {page.write(results, (tables or page_home(results)) / 'index.html')}")
+
+
+def audit(
+    specification: Annotated[
+        Path | None, typer.Argument(help="A specification with a paper's numbers (default: tables/table2.toml).")
+    ] = None,
+    results: Results = Path("results"),
+) -> None:
+    """Tell which stored numbers, and which of the paper's, a sound attack does not give."""
+    from robustbench_dec.leaderboard import audit as audits
+    from robustbench_dec.leaderboard import gather
+    from robustbench_dec.rendering import attacks_table, report
+    from robustbench_dec.specs import table as specs
+
+    if not results.is_dir():
+        raise BadInput(f"no folder {results}; --results is the folder where runs and cells are, results/ as it comes")
+    default = Path("tables/table2.toml")
+    path = specification or (default if default.is_file() else None)
+    wanted = None if path is None else specs.read(path)
+    blocks = [] if wanted is None else report.blocks(wanted)  # what is no table of attacks is refused here
+    points = [audits.of_cell(record, cell) for _, record, cell in gather.cells(results)]
+    found = [f"{finding.flag}: {audits.sentence(finding)}" for finding in audits.findings(points)]
+    typer.echo("\n".join([f"{len(points)} cells in {results}: {len(found)} findings", *found]))
+    if wanted is not None:
+        found = attacks_table.audit(blocks, attacks_table.paper_percent(wanted.paper))
+        typer.echo("\n".join([f"the paper's numbers in {path}: {len(found)} findings", *found]))

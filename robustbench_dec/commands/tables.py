@@ -1,0 +1,173 @@
+"""`table` makes what a specification asks for, `render` writes its files again, `tune` tries its grids."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from robustbench_dec.commands.options import (
+    Device,
+    Jobs,
+    Part,
+    Place,
+    Results,
+    Specification,
+    Tables,
+    Work,
+    checked,
+    grouped,
+    workers,
+)
+from robustbench_dec.errors import BadInput
+
+if TYPE_CHECKING:
+    from robustbench_dec.specs.table import Spec
+
+Datasets = Annotated[list[str], typer.Option(help="Only the blocks of this data set; may be given several times.")]
+
+
+@grouped
+def table(
+    specification: Specification,
+    part: Part,
+    place: Place,
+    work: Work,
+    dataset: Datasets = [],  # noqa: B006 (typer's way)
+) -> None:
+    """Make a table or figures: train and attack what is missing, then render. Interrupted, it goes on where it was."""
+    from robustbench_dec import files
+    from robustbench_dec.rendering import figures, report
+    from robustbench_dec.running import suite
+
+    home = place.home(specification)
+    if _is_claims(specification):
+        _table_of_claims(specification, part, place, checked(work.device))
+        return
+    wanted, stem = chosen(specification, part, dataset)
+    report.check(wanted)
+    device = checked(work.device)
+    if wanted.layout == "figures":
+        wanted, reasons = figures.available(wanted)
+        for reason in reasons:
+            typer.echo(reason, err=True)
+    files.sweep(home)
+    folders = suite.make(
+        wanted,
+        place.results,
+        device=device,
+        jobs=workers(work.jobs, device),
+        save_seconds=work.save_seconds,
+        save_rounds=work.save_rounds,
+    )
+    typer.echo(f"{len(folders)} runs complete in {place.results}")
+    _write(wanted, stem, place.results, home)
+
+
+@grouped
+def render(
+    specification: Specification,
+    part: Part,
+    place: Place,
+    dataset: Datasets = [],  # noqa: B006 (typer's way)
+) -> None:
+    """Write the files of a table or of figures again from the results on disk, without training or attacking."""
+    if _is_claims(specification):
+        _table_of_claims(specification, part, place, None)
+    else:
+        _write(*chosen(specification, part, dataset), place.results, place.home(specification))
+
+
+def tune(
+    specification: Specification,
+    results: Results = Path("results/tune"),
+    tables: Tables = None,
+    jobs: Jobs = None,
+    device: Device = "cpu",
+) -> None:
+    """Try the step sizes of a specification's tune part in short runs, judged on held-out images, or by Phi."""
+    from robustbench_dec.running import tune as tuning
+    from robustbench_dec.specs import table as specs
+    from robustbench_dec.theory import claims
+
+    home, stem = tables or specification.parent, specification.stem
+    if _is_claims(specification):
+        asked = claims.read(specification)
+        path = claims.tune(asked, stem, results / stem, home, device=checked(device))
+    else:
+        wanted = specs.read(specification)
+        side_by_side = workers(jobs, checked(device))
+        path = tuning.tune(wanted, stem, results, home, device=device, jobs=side_by_side)
+    typer.echo(f"wrote {path}")
+
+
+def chosen(path: Path, part: Part, datasets: list[str] | None = None) -> "tuple[Spec, str]":
+    """The specification that is asked for, and the stem of its files: never the full table's for a part of it."""
+    from robustbench_dec.specs import table as specs
+
+    wanted, stem = specs.read(path), path.stem
+    if part.profile:
+        wanted, stem = wanted.with_profile(part.profile), f"{stem}-{part.profile}"
+    if part.seeds is not None and part.seeds < len(wanted.seeds):
+        wanted, stem = wanted.model_copy(update={"seeds": wanted.seeds[: part.seeds]}), f"{stem}-seeds{part.seeds}"
+    if datasets:
+        names = [str(block.problem.get("dataset", block.title)) for block in wanted.blocks]
+        for name in datasets:
+            if name not in names:
+                raise BadInput(f"no data set '{name}' in {path}; there are: {', '.join(dict.fromkeys(names))}")
+        blocks = [
+            block for name in datasets for block, there in zip(wanted.blocks, names, strict=True) if there == name
+        ]
+        wanted = wanted.model_copy(update={"blocks": blocks})
+        stem = "-".join([stem, *(re.sub(r"\W+", "-", name) for name in datasets)])
+    return wanted, stem
+
+
+def _write(wanted: "Spec", stem: str, results: Path, home: Path) -> None:
+    """A table's files and, since it costs a second, the page of all that is there; made whole before it is written."""
+    from robustbench_dec import files, page
+    from robustbench_dec.leaderboard import gather
+    from robustbench_dec.rendering import report
+    from robustbench_dec.store import locks
+
+    report.check(wanted)
+    with locks.claim(gather.path(results)):  # the last one who writes it has seen all cells
+        ready = report.prepare(wanted, stem, results, home)
+        contents = dict(ready.contents)
+        if ready.leaderboard is not None:
+            contents[home / "index.html"] = page.render(results, ready.leaderboard).encode()
+        for path in files.write_all(contents):
+            typer.echo(f"wrote {path}")
+
+
+# Tables of claims (Table 1), which have methods and a bench instead of blocks
+
+
+def _is_claims(specification: Path) -> bool:
+    from robustbench_dec.specs import table as specs
+
+    return specs.layout(specification) == "claims"
+
+
+def _table_of_claims(specification: Path, part: Part, place: Place, device: str | None) -> None:
+    """Measure what is missing, or without a device refuse where something is, and write the files."""
+    from robustbench_dec import files
+    from robustbench_dec.theory import claims, claims_report
+
+    wanted, stem, home = claims.read(specification), specification.stem, place.home(specification)
+    if part.profile:
+        raise BadInput(f"{specification} is a table of claims, which has no profiles; --seeds 1 makes it smaller")
+    tuned = home / f"{stem}-tune.csv"
+    choice = claims.chosen(wanted, tuned if tuned.is_file() else specification.with_name(tuned.name))
+    runs = place.results / stem
+    if part.seeds is not None and part.seeds < len(wanted.seeds):
+        wanted, stem = wanted.model_copy(update={"seeds": wanted.seeds[: part.seeds]}), f"{stem}-seeds{part.seeds}"
+    missing = claims.missing(wanted, choice, runs)
+    if missing and device is None:
+        raise BadInput(
+            f"{missing} runs of {specification} are not in {runs}; "
+            f"`robustbench-dec table {specification}` measures them"
+        )
+    rows = claims.make(wanted, choice, runs, device=device or "cpu")
+    for path in files.write_all(claims_report.report(wanted, rows, home / stem)):
+        typer.echo(f"wrote {path}")

@@ -1,0 +1,111 @@
+"""`check` the promises of a trainer, and `diagnose` the theory's quantities."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robustbench_dec.commands.options import (
+    Device,
+    Graph,
+    ProblemSettings,
+    Settings,
+    TrainerChoice,
+    Weights,
+    checked,
+    grouped,
+    parse_settings,
+)
+
+
+def check(
+    trainer: Annotated[str, typer.Argument(help="path/to/mine.py:Mine, or a trainer's name.")],
+    settings: Settings = [],  # noqa: B006 (typer's way)
+    device: Device = "cpu",
+) -> None:
+    """Try on your trainer what every trainer promises, from metered costs to a solution found; exit 1 if one breaks."""
+    from robustbench_dec import shelf
+    from robustbench_dec.theory import check as promises
+    from robustbench_dec.trainer import Trainer
+
+    cls = shelf.find("trainer", trainer, Trainer)  # type: ignore[type-abstract]
+    kept = True
+    for verdict in promises.verdicts(shelf.make(cls, parse_settings(settings)), checked(device)):
+        typer.echo(f"{'kept  ' if verdict.kept else 'BROKEN'}  {verdict.promise} ({verdict.seen})")
+        kept &= verdict.kept
+    raise typer.Exit(0 if kept else 1)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A problem whose Phi is known, the network, and how often and how long."""
+
+    problem: Annotated[str, typer.Option(help="quadratic or robust_logistic, where Phi is known.")] = "quadratic"
+    nodes: Annotated[int, typer.Option(help="Number of nodes.")] = 10
+    graph: Graph = "ring"
+    weights: Weights = "lazy"
+    rounds: Annotated[int, typer.Option(min=1, help="Communication rounds.")] = 200
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from 0.")] = 1
+
+
+@dataclass(frozen=True)
+class Lemmas:
+    """Whether the lemmas are tried, and with whose step sizes."""
+
+    with_lemmas: Annotated[bool, typer.Option("--lemmas", help="Both sides of Lemmas A.5 to A.11 in every round.")] = (
+        False
+    )
+    steps: Annotated[
+        str | None,
+        typer.Option(help="Step sizes: the largest that Lemmas A.5 to A.11 (lemmas) or A.12 too (theorem) allow."),
+    ] = None
+
+
+@grouped
+def diagnose(
+    trainer: TrainerChoice,
+    bench: Bench,
+    wanted: Lemmas,
+    problem_settings: ProblemSettings = [],  # noqa: B006 (typer's way)
+    output: Annotated[Path, typer.Option(help="Stem of the .csv, .json, .png and .pdf.")] = Path("out/diagnostics"),
+    device: Device = "cpu",
+) -> None:
+    """Log and plot the theory's quantities by round: variances, drifts, corrections, delta, the Lyapunov function."""
+    from robustbench_dec import files, shelf
+    from robustbench_dec.problem import Problem
+    from robustbench_dec.specs.table import NetworkSpec
+    from robustbench_dec.theory import diagnostics, diagnostics_plot, lemmas
+
+    problem_class = shelf.find("problem", bench.problem, Problem)  # type: ignore[type-abstract]
+    built = shelf.make(problem_class, parse_settings(problem_settings, "--problem-set"))
+    network = NetworkSpec(graph=bench.graph, nodes=bench.nodes, weights=bench.weights)
+    share = built.shards(bench.nodes, 0)[0].shape[1]  # no minibatch unless asked for: then nothing is noise
+    defaults = {"eta_c": 0.02, "eta_d": 0.08, "eta_x": 0.02, "eta_y": 0.08, "batch": share}
+    made = shelf.make(trainer.find(), trainer.read(defaults))
+    covered = not diagnostics.uncovered(built, made, network)
+    if wanted.steps is not None or (wanted.with_lemmas and covered):
+        sizes = diagnostics.inside(wanted.steps or "lemmas", built, made, network)
+        made = shelf.make(trainer.find(), trainer.read(defaults | sizes))
+    diagnosis = diagnostics.diagnose(built, made, network, bench.rounds, range(bench.seeds), device=checked(device))
+    known = diagnosis.constants
+    typer.echo(
+        f"p = {known.p:.4g}, l = {known.l:.4g}, mu = {known.mu:.4g}, kappa = {known.kappa:.4g}, v = {known.v:.4g}"
+    )
+    for limit in diagnosis.conditions:
+        word = "holds " if limit.holds else "BROKEN"
+        typer.echo(f"{word}  {limit.lemma}: {limit.text}, {limit.value:.3g} against {limit.limit:.3g}")
+    drawn, written = diagnostics_plot.plot(diagnosis, output), diagnostics.write(diagnosis, output)
+    if diagnosis.uncovered:
+        typer.echo(f"no lemma covers this run: {diagnosis.uncovered}")
+    else:
+        most = ", ".join(f"{name} = {value:.3g}" for name, value in known.admissible().items())
+        typer.echo(f"admissible: {most}")
+        if wanted.with_lemmas:
+            sides = lemmas.sides(diagnosis)
+            for verdict in lemmas.verdicts(sides):
+                typer.echo(str(verdict))
+            written.append(lemmas.write(sides, output))
+            drawn |= diagnostics_plot.plot_lemmas(sides, diagnosis, output)
+    for path in [*written, *files.write_all(drawn)]:
+        typer.echo(f"wrote {path}")

@@ -1,0 +1,147 @@
+"""`train`: one run, described by its options, or every run of a specification."""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from robustbench_dec.commands import tables
+from robustbench_dec.commands.options import (
+    Device,
+    Length,
+    NetworkChoice,
+    Part,
+    ProblemChoice,
+    Results,
+    Saving,
+    TrainerChoice,
+    checked,
+    given,
+    grouped,
+)
+from robustbench_dec.errors import BadInput
+
+if TYPE_CHECKING:
+    from robustbench_dec.specs.table import RunSpec
+
+STARTERS: dict[str, dict[str, float]] = {
+    "universal": {"eta_c": 0.1, "eta_d": 1.0},
+    "robust_logistic": {"eta_c": 0.1, "eta_d": 1e-5, "eta_x": 0.1, "eta_y": 1e-5, "K": 1, "batch": 16},
+    "quadratic": {"eta_c": 0.02, "eta_d": 0.04, "eta_x": 0.05, "eta_y": 0.1, "batch": 1},
+}
+"""Settings of a trainer with which `train` does something sensible before anything is tuned."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, as the options describe it."""
+
+    trainer: TrainerChoice
+    problem: ProblemChoice
+    network: NetworkChoice
+    length: Length
+
+    def read(self) -> "RunSpec":
+        from robustbench_dec.specs.table import RunSpec
+
+        problem = self.problem.read()
+        defaults = STARTERS.get(self.problem.problem, {})
+        if self.problem.problem == "universal":
+            defaults = defaults | {"batch": 32 if problem["dataset"] == "digits" else 128}
+        return RunSpec(
+            problem=problem,
+            network=self.network.read(),
+            trainer=self.trainer.trainer,
+            trainer_settings=self.trainer.read(defaults),
+            rounds=self.length.rounds,
+            seed=self.length.seed,
+            curve=[],
+            curve_points=10,
+            curve_examples=1000,
+        )
+
+
+@dataclass(frozen=True)
+class Training(Saving):
+    """Where and how runs are trained; none of it decides a number."""
+
+    results: Results = Path("results")
+    device: Device = "cpu"
+    timeout: Annotated[
+        float, typer.Option(min=1, max=86400, help="Seconds until a silent process is given up (torchrun).")
+    ] = 600
+
+
+@grouped
+def train(
+    context: typer.Context,
+    part: Part,
+    trainer: TrainerChoice,
+    problem: ProblemChoice,
+    network: NetworkChoice,
+    length: Length,
+    training: Training,
+    specification: Annotated[
+        Path | None, typer.Argument(help="Train every run of a specification such as tables/table2.toml.")
+    ] = None,
+) -> None:
+    """Train one model, or all of a specification; with no arguments, Dec-FedTrack on 8x8 digits in a few seconds.
+
+    Under "torchrun --nproc-per-node R -m robustbench_dec train ..." R processes share the nodes of each run.
+    """
+    if specification is None:
+        if given(context, Part):
+            raise BadInput("--profile and --seeds are for a specification; name one, for example tables/table2.toml")
+        runs = [Run(trainer, problem, network, length).read()]
+    else:
+        both = given(context, TrainerChoice, ProblemChoice, NetworkChoice, Length)
+        if both:
+            raise BadInput(f"{specification} says what to train, so {both[0]} cannot; leave one of them out")
+        runs = [run for _, run in tables.chosen(specification, part)[0].runs()]
+    _train(runs, training)
+
+
+def _train(runs: "Sequence[RunSpec]", how: Training) -> None:
+    """Train runs one after the other and report each, alone or together with the other processes of torchrun."""
+    from robustbench_dec.networks.ranks import Ranks
+    from robustbench_dec.running import train as running
+
+    train: Callable[..., Path] = functools.partial(
+        running.train, results=how.results, save_seconds=how.save_seconds, save_rounds=how.save_rounds
+    )
+    device = checked(how.device)
+    if not Ranks.present():
+        for run in runs:
+            _report(train(run, device=device))
+        return
+    ranks = Ranks(device, how.timeout)
+    with ranks.leaving_politely():
+        for run in runs:
+            folder = train(run, device=str(ranks.device), ranks=ranks)
+            if ranks.writes:
+                _report(folder)
+
+
+def _report(folder: Path) -> None:
+    """What a finished run reached, and what it cost."""
+    from robustbench_dec import files
+    from robustbench_dec.ledger import Ledger
+
+    record = files.read_sealed(folder / "run.json")
+    ledger = Ledger(**record["ledger"])
+    if "clean" in record:
+        clean = record["clean"]
+        nodes = f"nodes {clean['node_min']:.2%} to {clean['node_max']:.2%}"
+        typer.echo(f"{folder}: clean accuracy {clean['mean_model']:.2%} ({nodes})")
+    else:
+        ends = {name: value for name, value in record["final"].items() if isinstance(value, float)}
+        typer.echo(f"{folder}: " + ", ".join(f"{name} {value:.6g}" for name, value in ends.items()))
+    typer.echo(
+        f"cost: {ledger.sfo:,} SFO calls per node, {ledger.totals['sfo_total']:,} in all "
+        f"({ledger.totals['sfo_split_total']:,} with x and y counted apart), {ledger.rounds:,} rounds, "
+        f"{ledger.exchanges:,} exchanges, {ledger.bytes_per_edge / 1e6:,.1f} MB per directed edge; "
+        f"spectral rate p = {record['spectral_rate']:.4f}"
+    )
