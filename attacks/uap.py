@@ -20,7 +20,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from robustbench_dec.attack import Attack, Shift, accuracy, as_floats
+from robustbench_dec.attack import Attack, Shift, accuracy
 from robustbench_dec.errors import BadInput
 from robustbench_dec.parts import BatchSize, Count, Size, at_least, must
 
@@ -74,13 +74,10 @@ class UAP(Attack):
     def fit(self, model: nn.Module, images: Tensor, labels: Tensor) -> Shift:
         """The perturbation that leaves the fewest training images right, among the ends of all ascents."""
         device = next(model.parameters()).device
-        judged = as_floats(images[:JUDGED]).to(device)
+        judged = images[:JUDGED].to(device)
         ends = self._targeted(model, images, labels, judged) if self.targeted else self._plain(model, images, labels)
         worst = min(ends, key=lambda y: accuracy(model, (judged + y).clamp(0, 1), labels[:JUDGED]))
-        return Shift(self.eps, worst.cpu())
-
-    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-        raise BadInput("a universal perturbation is fitted before it is applied: call fit first")
+        return Shift(worst.cpu(), eps=self.eps)
 
     def _plain(self, model: nn.Module, images: Tensor, labels: Tensor) -> Iterator[Tensor]:
         for restart in range(self.restarts):
@@ -107,7 +104,7 @@ class UAP(Attack):
         size = min(self.batch, len(images))
         for t in range(1, steps + 1):
             chosen = torch.randint(len(images), (size,))
-            g = self._gradient(model, y, as_floats(images[chosen]).to(device), labels[chosen].to(device), towards)
+            g = self._gradient(model, y, images[chosen].to(device), labels[chosen].to(device), towards)
             if self.step == "sign":
                 g = g.sign()
             elif self.step == "momentum":

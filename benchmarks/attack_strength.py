@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from robustbench_dec import attack, files
+from robustbench_dec import files
+from robustbench_dec.attacking.evaluate import evaluate
 from robustbench_dec.problem import Classifier
 from robustbench_dec.running import cells
 from robustbench_dec.specs import table as spec
@@ -91,7 +92,7 @@ def main() -> None:
         stored = cells.known_cell(path, sha256)
         if stored is None:
             sys.exit(f"{path} is not a cell of the zoo's network; make Table 2 and that entry again")
-        outcome = attack.evaluate(
+        outcome = evaluate(
             at, model, images.test_images[:n], images.test_labels[:n], seed=one.seed,
             train=(images.train_images, images.train_labels),
         )  # fmt: skip

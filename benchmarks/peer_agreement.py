@@ -18,7 +18,8 @@ from tqdm.auto import tqdm
 from attacks.fgsm import FGSM
 from attacks.pgd import PGD
 from robustbench_dec import files
-from robustbench_dec.attack import as_floats, evaluate, predictions
+from robustbench_dec.attack import as_floats, predictions
+from robustbench_dec.attacking.evaluate import evaluate
 from robustbench_dec.store import zoo
 
 STEPS, REL_ALPHA, POINTS = 20, 0.25, 0.3

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from robustbench_dec import bars as progress_bars
 from robustbench_dec import data, shelf
-from robustbench_dec.attack import Outcome, evaluate
+from robustbench_dec.attacking.evaluate import Outcome, evaluate
 from robustbench_dec.attacking.foreign import attack_named, label
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard.intervals import wilson

@@ -41,7 +41,7 @@ def attacks() -> list[str]:
     usable = []
     for name in shelf.names("attack"):
         try:
-            cls = shelf.find("attack", name, Attack)  # type: ignore[type-abstract]
+            cls = shelf.find("attack", name, Attack)
         except BadInput:
             continue
         usable.append((cls.universal, not cls.one_step, name))

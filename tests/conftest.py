@@ -59,4 +59,4 @@ def labels(digits: Universal) -> Tensor:
 @pytest.fixture
 def training(digits: Universal) -> tuple[Tensor, Tensor]:
     """200 training images, as universal attacks get them."""
-    return digits.images.train_images[:200], digits.images.train_labels[:200]
+    return as_floats(digits.images.train_images[:200]), digits.images.train_labels[:200]

@@ -36,7 +36,7 @@ def attack_named(name: str) -> type[Attack]:
         return library.named(name.partition(":")[2])
     if name.endswith(".safetensors"):
         return saved_perturbation(Path(name))
-    return shelf.find("attack", name, Attack, adapt=adapt)  # type: ignore[type-abstract]
+    return shelf.find("attack", name, Attack, adapt=adapt)
 
 
 def label(name: str) -> str:
@@ -144,9 +144,9 @@ class Saved(Shift):
     scale: bool = False
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         largest = self.saved.abs().max().item()
         object.__setattr__(self, "y", self.saved * (self.eps / largest) if self.scale and largest else self.saved)
+        super().__post_init__()
 
 
 def saved_perturbation(path: Path) -> type[Saved]:

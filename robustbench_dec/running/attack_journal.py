@@ -6,7 +6,7 @@ from typing import Any
 
 from robustbench_dec import bars as progress_bars
 from robustbench_dec import files
-from robustbench_dec.attack import Part
+from robustbench_dec.attacking.evaluate import Part
 from robustbench_dec.store.bits import pack, unpack
 
 

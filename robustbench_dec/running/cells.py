@@ -12,7 +12,8 @@ from torch import nn
 
 from robustbench_dec import bars as progress_bars
 from robustbench_dec import files
-from robustbench_dec.attack import Attack, evaluate
+from robustbench_dec.attack import Attack
+from robustbench_dec.attacking.evaluate import evaluate
 from robustbench_dec.problem import Classifier
 from robustbench_dec.running.attack_journal import Kept
 from robustbench_dec.specs.table import SCHEMA

@@ -29,7 +29,8 @@ from torch import Tensor
 
 from robustbench_dec import bars as progress_bars
 from robustbench_dec import files
-from robustbench_dec.attack import accuracy, evaluate
+from robustbench_dec.attack import accuracy
+from robustbench_dec.attacking.evaluate import evaluate
 from robustbench_dec.errors import Diverged
 from robustbench_dec.network import Network
 from robustbench_dec.networks.crew import Alone, Crew, OnRanks, Order

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_dec import load_model, shelf
-from robustbench_dec.attack import Attack, distances, evaluate, propose, slack
+from robustbench_dec.attack import Attack, distances, slack
 from robustbench_dec.attacking import torchattacks_shelf as library
+from robustbench_dec.attacking.evaluate import evaluate, propose
 from robustbench_dec.attacking.foreign import attack_named
 from robustbench_dec.errors import BadInput
 from robustbench_dec.models import Architecture

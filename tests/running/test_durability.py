@@ -21,7 +21,7 @@ import torch
 
 from attacks.fgsm import FGSM
 from robustbench_dec import files, page
-from robustbench_dec.attack import Part
+from robustbench_dec.attacking.evaluate import Part
 from robustbench_dec.commands import app as cli
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather as leaderboard

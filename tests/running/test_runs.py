@@ -19,6 +19,7 @@ from attacks.fgsm import FGSM
 from attacks.pgd import PGD
 from attacks.uap import UAP
 from robustbench_dec import data, files, shelf
+from robustbench_dec.attack import as_floats
 from robustbench_dec.errors import BadInput, Diverged
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.networks import topology
@@ -454,7 +455,7 @@ def test_universal_attacks_of_a_run_see_the_training_part_only(made: Made, monke
     monkeypatch.setattr(UAP, "fit", spied)
     cells.attack(made.folders[0], [("uap", UAP(0.1, steps=1))], problem=problem, n_examples=5, progress=False)
     ((images, labels),) = seen
-    assert images.equal(problem.images.train_images) and labels.equal(problem.images.train_labels)
+    assert images.equal(as_floats(problem.images.train_images)) and labels.equal(problem.images.train_labels)
 
 
 @pytest.mark.parametrize(

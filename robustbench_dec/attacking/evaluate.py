@@ -1,0 +1,408 @@
+"""Evaluate: an attack proposes images, and a network that it never had tells which of them are still right.
+
+The judge is a copy that stays here; its parameters, buffers, hooks and modes are checked before and after every batch.
+An attack gets another copy, new for every batch, in a process of its own if it comes from a user's file (apart.py).
+docs/harness.md tells what this guards against, and what it does not.
+"""
+
+from collections.abc import MutableMapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from robustbench_dec.attack import (
+    TOLERANCE,
+    Attack,
+    OutOfPasses,
+    Shift,
+    as_floats,
+    device_of,
+    distances,
+    largest_radius,
+    number_of_classes,
+    predictions,
+    put_back,
+    slack,
+)
+from robustbench_dec.attacking.model_use import PassCounter, condition, copied, unpatched, untouched
+from robustbench_dec.attacking.networks_that_lie import examine
+from robustbench_dec.bars import bar
+from robustbench_dec.errors import BadInput, raised
+
+GIVE_UP = 3
+"""Batches that may fail before an attack is not tried on the next ones."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an attack may use; None: as much as it likes."""
+
+    passes: int | None = None
+    """Images through the network per image that is attacked, forward and back together."""
+    seconds: float | None = 3600.0
+    """Of one batch or one fit, for an attack in a process of its own."""
+    gigabytes: float | None = 16.0
+    """Of memory, likewise."""
+
+    def __post_init__(self) -> None:
+        for name, option in (("passes", "--max-passes"), ("seconds", "--max-seconds"), ("gigabytes", "--max-memory")):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise BadInput(f"{option} must be more than 0, not {value}")
+
+
+class Part(NamedTuple):
+    """What an attack did to one batch."""
+
+    clean: Tensor  # (n,) bool
+    robust: Tensor  # (n,) bool
+    forwards: int
+    backwards: int
+    gradients: int  # gradients of single images that were computed
+    zeros: int  # those of them that were zero in every pixel
+    flags: tuple[str, ...]
+
+
+class Played(NamedTuple):
+    """What an attack gave back, as it came, and what it did to the network in its hands."""
+
+    result: Tensor
+    counts: tuple[int, int, int, int]  # as PassCounter has them
+    flags: frozenset[str]
+
+
+class Failed(BadInput):
+    """An attack raised on some batches; the others are kept."""
+
+
+class Player(Protocol):
+    """Who runs an attack: this process, or one of its own. Every call is on a network as it was at the start."""
+
+    def fit(self, images: Tensor, labels: Tensor, seed: int, most: int | None) -> Played: ...
+
+    def perturb(self, images: Tensor, labels: Tensor, seed: int, most: int | None) -> Played: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an attack did to a set of images."""
+
+    clean: Tensor  # (N,) bool: right before the attack
+    robust: Tensor  # (N,) bool: right under it, and for attacks on single images right before it too
+    forwards: int  # images passed forward by the attack
+    backwards: int
+    flags: tuple[str, ...]
+    perturbation: Tensor | None  # (C, H, W) of a universal attack
+    zero_gradients: float | None = None  # share of single images' gradients that were zero; None without gradients
+
+    @property
+    def clean_accuracy(self) -> float:
+        return self.clean.double().mean().item()
+
+    @property
+    def robust_accuracy(self) -> float:
+        return self.robust.double().mean().item()
+
+
+class Judge:
+    """The network that decides. No attack gets it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = copied(model).eval()
+        self._condition = condition(self.model)
+
+    def right(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Which images (N,) it gets right."""
+        return predictions(self.model, images) == labels
+
+    def check(self) -> None:
+        """Refuse what was measured if it is not the network that it was."""
+        if condition(self.model) != self._condition:
+            raise BadInput(
+                "the network that judges was changed during the attack, or changes itself when it answers; what was "
+                "measured is thrown away"
+            )
+
+
+@torch.inference_mode(False)
+def evaluate(
+    attack: Attack,
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    train: tuple[Tensor, Tensor] | None = None,
+    seed: int = 0,
+    batch_size: int = 500,
+    progress: str | None = None,
+    parts: MutableMapping[int, Part] | None = None,
+    limits: Limits = Limits(),
+) -> Outcome:
+    """Attack images (uint8 or floats in [0, 1]) and tell which the model still gets right.
+
+    Attacks on single images spare those that are wrong anyway; universal ones are fitted on `train` first and meet all.
+    Every batch runs under its own random state, derived from `seed`. Batches that `parts` has are not attacked again;
+    with `parts`, an attack that raises on one batch is tried on the next ones, and `Failed` is raised at the end.
+    """
+    check_images(images, labels)
+    device, shape = device_of(model), tuple(images.shape[1:])
+    judge = Judge(model)
+    first = as_floats(images[:batch_size]).to(device)
+    check_box(first)
+    with untouched(judge.model, seed):
+        network = examine(judge.model, first, labels.to(device))
+    flags, classes = network.flags | set(attack.remarks()), network.classes
+    if int(labels.max()) >= classes:
+        raise BadInput(f"the network has {classes} classes, but there are labels up to {int(labels.max())}")
+    _check_kind(attack, shape)
+    attack.check(shape, classes)
+    perturbation, spent = None, (0, 0, 0, 0)
+    with _player(attack, judge.model, classes, limits) as player:
+        if attack.universal and not isinstance(attack, Shift):
+            most = None if limits.passes is None else limits.passes * len(images)
+            try:
+                attack, spent, found = _fitted(attack, player, train, seed, most, progress)
+            except Exception as error:
+                if parts is None or isinstance(error, BadInput):
+                    raise
+                raise Failed(f"{type(attack).__name__}.fit raised {raised(error)}") from error
+            judge.check()
+            flags |= found
+            attack.check(shape, classes)
+            parts = None  # what is dear is the fit, which belongs to no batch
+            player = Here(attack, judge.model, classes)  # adding y is no work for the attack
+        if isinstance(attack, Shift):
+            perturbation = attack.y
+        try:
+            done = _batches(attack, player, judge, images, labels, seed, batch_size, progress, parts, limits.passes)
+        except RuntimeError as error:
+            if network.differentiable:
+                raise
+            raise BadInput(
+                f"the network has no gradient for its images, which {type(attack).__name__} needs; attacks by queries, "
+                "such as torchattacks:Square, do without"
+            ) from error
+    ordered = [done[number] for number in sorted(done)]
+    if not judge.right(first, labels[:batch_size].to(device)).cpu().equal(ordered[0].clean):
+        raise BadInput("the network answers the clean images otherwise after the attack than before; nothing is kept")
+    forwards, backwards, gradients, zeros = (
+        sum(column) for column in zip(spent, *(part[2:6] for part in ordered), strict=True)
+    )
+    return Outcome(
+        torch.cat([part.clean for part in ordered]),
+        torch.cat([part.robust for part in ordered]),
+        forwards,
+        backwards,
+        tuple(sorted(flags.union(*(part.flags for part in ordered)))),
+        perturbation,
+        zeros / gradients if gradients else None,
+    )
+
+
+def propose(
+    attack: Attack, model: nn.Module, images: Tensor, labels: Tensor, *, seed: int, flags: set[str] | None = None
+) -> Tensor:
+    """The attack's images, put back into the ball and into [0, 1]; what had to be put back is told in `flags`."""
+    flags = set() if flags is None else flags
+    check_box(images)
+    played = play(attack, "perturb", PassCounter(copied(model), number_of_classes(model, images)), images, labels, seed)
+    flags |= played.flags
+    return accepted(attack, images, played.result, flags)
+
+
+def play(attack: Attack, method: str, counter: PassCounter, images: Tensor, labels: Tensor, seed: int) -> Played:
+    """Call `fit` or `perturb` on a copy of the network; what comes back becomes a plain tensor."""
+    flags = set()
+    with unpatched(counter.model), untouched(counter, seed):
+        before = condition(counter.model)
+        try:
+            result = getattr(attack, method)(counter, images.clone(), labels.clone())
+        except OutOfPasses:
+            flags.add("passes")
+            result = Shift(torch.zeros(images.shape[1:])) if method == "fit" else images
+        except SystemExit as error:
+            raise RuntimeError(f"it called sys.exit({error.code})") from error
+        if condition(counter.model) != before:
+            flags.add("model")
+    if method == "fit":
+        result = _perturbation(attack, result)
+    return Played(_plain(attack, method, result), counter.counts(), frozenset(flags))
+
+
+def _perturbation(attack: Attack, fitted: Any) -> Tensor:
+    """The one y of a universal attack; a `Shift` has it, whatever else its class does."""
+    if not isinstance(fitted, Shift):
+        raise BadInput(
+            f"{type(attack).__name__}.fit should return a Shift, one perturbation for all images, it returned "
+            f"{type(fitted).__name__}; an attack on single images has universal = False and perturb"
+        )
+    return fitted.y
+
+
+def _plain(attack: Attack, method: str, result: Any) -> Tensor:
+    """A tensor without a class, a history or a memory that the attack still holds."""
+    if not isinstance(result, Tensor):
+        raise BadInput(f"{type(attack).__name__}.{method} should return a tensor, it returned {type(result).__name__}")
+    with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+        shape, dtype = torch.Tensor.size(result), torch.float64 if result.dtype == torch.float64 else torch.float32
+        return torch.empty(shape, dtype=dtype, device=result.device).copy_(result)
+
+
+@dataclass(frozen=True)
+class Here:
+    """An attack in this process: one of the suite's own, or an object or function that Python code handed over."""
+
+    attack: Attack
+    network: nn.Module
+    classes: int
+    progress: str | None = None
+
+    def fit(self, images: Tensor, labels: Tensor, seed: int, most: int | None) -> Played:
+        counter = PassCounter(copied(self.network), self.classes, most)
+        # How many passes a fit takes only the attack knows, so this bar counts them and has no end.
+        with bar(desc=f"{self.progress}, fit", unit="pass", show=self.progress is not None, nested=1) as shown:
+            counter.register_forward_hook(lambda *call: shown.update())
+            return play(self.attack, "fit", counter, as_floats(images), labels, seed)
+
+    def perturb(self, images: Tensor, labels: Tensor, seed: int, most: int | None) -> Played:
+        return play(self.attack, "perturb", PassCounter(copied(self.network), self.classes, most), images, labels, seed)
+
+
+def _player(attack: Attack, network: nn.Module, classes: int, limits: Limits) -> AbstractContextManager[Player]:
+    apart = getattr(attack, "apart", None)
+    return nullcontext(Here(attack, network, classes)) if apart is None else apart(network, classes, limits)
+
+
+def _fitted(
+    attack: Attack,
+    player: Player,
+    train: tuple[Tensor, Tensor] | None,
+    seed: int,
+    most: int | None,
+    progress: str | None,
+) -> tuple[Shift, tuple[int, int, int, int], frozenset[str]]:
+    if train is None:
+        raise BadInput(f"{type(attack).__name__} is universal: it needs training images to learn its perturbation")
+    if isinstance(player, Here):
+        player = Here(player.attack, player.network, player.classes, progress)
+    y, counts, flags = player.fit(*train, seed, most)
+    fitted = Shift(y.float().cpu(), eps=attack.eps)
+    return fitted, counts, flags
+
+
+def _batches(
+    attack: Attack,
+    player: Player,
+    judge: Judge,
+    images: Tensor,
+    labels: Tensor,
+    seed: int,
+    batch_size: int,
+    progress: str | None,
+    parts: MutableMapping[int, Part] | None,
+    passes: int | None,
+) -> MutableMapping[int, Part]:
+    done: MutableMapping[int, Part] = {} if parts is None else parts
+    failures: dict[int, Exception] = {}
+    batches = range(0, len(images), batch_size)
+    for number, first in enumerate(bar(batches, desc=progress, show=progress is not None, nested=1)):
+        if number in done:
+            continue
+        batch = images[first : first + batch_size], labels[first : first + batch_size]
+        try:
+            part = _attack_batch(attack, player, judge, *batch, seed=seed + 1 + number, passes=passes)
+        except Exception as error:  # whatever the attack raises
+            if parts is None:
+                raise
+            failures[number] = error
+            if len(failures) == GIVE_UP:
+                break
+        else:
+            done[number] = part  # a full disk, which may show here, is not the attack's failure
+    if failures:
+        raise _failed(attack, failures, len(batches), len(done))
+    return done
+
+
+def _attack_batch(
+    attack: Attack, player: Player, judge: Judge, images: Tensor, labels: Tensor, *, seed: int, passes: int | None
+) -> Part:
+    device = device_of(judge.model)
+    a, b = as_floats(images).to(device), labels.to(device)
+    check_box(a)
+    right, flags, counts = judge.right(a, b), set[str](), (0, 0, 0, 0)
+    # What is wrong already needs no attack; but a universal perturbation meets every image, and may even right one.
+    met = torch.ones_like(right) if attack.universal else right
+    still = right.clone()
+    if met.any():
+        most = None if passes is None else passes * int(met.sum())
+        proposed, counts, found = player.perturb(a[met], b[met], seed, most)
+        flags |= found
+        judge.check()
+        still[met] = judge.right(accepted(attack, a[met], proposed, flags), b[met])
+        judge.check()
+    return Part(right.cpu(), still.cpu(), *counts, tuple(sorted(flags)))
+
+
+def accepted(attack: Attack, images: Tensor, proposed: Tensor, flags: set[str]) -> Tensor:
+    """What an attack proposed, put back into the ball and into [0, 1]; what had to be put back is told in `flags`."""
+    name = type(attack).__name__
+    if proposed.shape != images.shape:
+        raise BadInput(
+            f"{name}.perturb should return images of shape {tuple(images.shape)}, it returned {tuple(proposed.shape)}"
+        )
+    proposed = proposed.to(images)
+    finite = proposed.isfinite()
+    if not finite.all():
+        if not finite.flatten(1).all(1).any():
+            raise BadInput(f"{name}.perturb returned NaN or infinity in every image")
+        flags.add("nan")
+        proposed = torch.where(finite, proposed, images)
+    # Clipping a + y to [0, 1] is part of applying a universal y, so its box is not judged, and its budget is y's own.
+    moved = attack.y[None] if isinstance(attack, Shift) else proposed - images
+    if (distances(moved, attack.norm) > attack.eps + slack(attack.eps)).any():
+        flags.add("budget")
+    if (proposed.min() < -TOLERANCE or proposed.max() > 1 + TOLERANCE) and not attack.universal:
+        flags.add("box")
+    return put_back(images, proposed, attack.eps, attack.norm)
+
+
+def check_images(images: Tensor, labels: Tensor) -> None:
+    """Refuse what are no images with labels."""
+    if len(images) == 0:
+        raise BadInput("there are no images to attack")
+    if images.ndim != 4 or labels.shape != (len(images),):
+        raise BadInput(
+            f"expected images (N, C, H, W) and labels (N,), got {tuple(images.shape)} and {tuple(labels.shape)}"
+        )
+
+
+def check_box(images: Tensor) -> None:
+    """Refuse images that are not in [0, 1]; NaN is not."""
+    if not (images.min() >= 0 and images.max() <= 1):
+        raise BadInput(
+            f"attacks take images in [0, 1], these reach from {images.min().item():.3g} to {images.max().item():.3g}; "
+            "put the normalisation inside the model"
+        )
+
+
+def _check_kind(attack: Attack, shape: tuple[int, ...]) -> None:
+    """Refuse a radius that no image reaches."""
+    largest = largest_radius(attack.norm, shape)
+    if attack.eps > largest:
+        raise BadInput(
+            f"no two images of shape {shape} in [0, 1] are {attack.eps:g} apart in {attack.norm}; at most {largest:g}"
+        )
+
+
+def _failed(attack: Attack, failures: dict[int, Exception], batches: int, kept: int) -> Failed:
+    first, error = next(iter(failures.items()))
+    what = str(error) if isinstance(error, BadInput) else f"it raised {raised(error)}"
+    name, also = type(attack).__name__, f" (and on {len(failures) - 1} more)" if len(failures) > 1 else ""
+    return Failed(
+        f"{name} failed on batch {first + 1} of {batches}{also}: {what}; the results of {kept} batches are kept, and "
+        f"the same command starts again at batch {first + 1}"
+    )
