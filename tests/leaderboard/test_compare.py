@@ -285,7 +285,7 @@ def test_a_failure_on_batch_7_of_10_keeps_the_others_and_the_rerun_starts_there(
 ) -> None:
     name = file_with(tmp_path / "mine.py", FAILS_ONCE.format(folder=tmp_path).strip())
     calls = tmp_path / "calls"
-    words = r"Mine failed on batch 7 of 10: it raised RuntimeError: boom \(mine\.py, line 16\); the results of 9 batches"
+    words = r"Mine failed on batch 7 of 10: it raised RuntimeError: boom \(mine\.py, line 16\); the results of 9"
     with pytest.raises(Failed, match=words):
         compared(made, entry, name, eps=[0.1], batch_size=4)
     assert len(calls.read_text().split()) == 10
