@@ -12,7 +12,7 @@ COMMON := --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PR
 TRAIN_ON_PROCESSES = $(if $(PROCESSES),$(BIN)/torchrun --standalone --nproc-per-node $(PROCESSES) -m robustbench_dec train $(1) $(COMMON))
 TABLE_OPTIONS := $(if $(JOBS),--jobs $(JOBS)) $(COMMON)
 
-.PHONY: setup table1 table2 robust-network figures page tune test bench clean
+.PHONY: setup table1 table2 robust-network figures page tune lint test quick bench clean
 
 setup: .venv/installed
 
@@ -47,11 +47,17 @@ tune: setup
 	$(BIN)/robustbench-dec tune tables/table2.toml --device $(DEVICE)
 	$(BIN)/robustbench-dec tune tables/figures.toml --device $(DEVICE)
 
-test: setup
+lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+
+test: lint  # all tests, on all cores
+	$(BIN)/python -m pytest -n logical --dist worksteal
+
+quick: lint  # the fast tests of every room: under a minute
+	$(BIN)/python -m pytest -n logical --dist worksteal -m "not slow and not ranks and not browser"
 
 bench: setup  # attack_strength attacks the zoo
 	$(BIN)/python benchmarks/training_speed.py

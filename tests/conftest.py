@@ -1,9 +1,12 @@
 """One tiny table on digits, trained once a session; a test that changes files works on a copy."""
 
+import os
 import shutil
 from pathlib import Path
 
+import hypothesis
 import pytest
+import torch
 from torch import Tensor, nn
 
 from robustbench_dec.attack import as_floats
@@ -11,18 +14,39 @@ from robustbench_dec.problems.universal import Universal
 from robustbench_dec.running import suite
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store import results as store
+from tests.support import repository
+from tests.support.once import once
 from tests.support.tiny import TABLE, Made
+
+os.environ["OMP_NUM_THREADS"] = "1"  # for what tests start: the workers have the cores already
+torch.set_num_threads(1)
+
+# Nothing is timed. In CI the examples are the same every time; elsewhere each session tries new ones.
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
+hypothesis.settings.register_profile("search", deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "search"))
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """The tiny table with all its cells; read only."""
-    home = tmp_path_factory.mktemp("finished")
-    file = home / "tables" / "tiny.toml"
-    file.parent.mkdir()
-    file.write_text(TABLE)
-    folders = suite.make(spec.read(file), home / "results", progress=False)
-    return Made(file, home / "results", folders)
+
+    def train(home: Path) -> None:
+        file = home / "tables" / "tiny.toml"
+        file.parent.mkdir()
+        file.write_text(TABLE)
+        suite.make(spec.read(file), home / "results", progress=False)
+
+    home = once(tmp_path_factory, "finished", train)
+    wanted = spec.read(home / "tables" / "tiny.toml")
+    folders = [home / "results" / "runs" / run.id for _, run in wanted.runs()]
+    return Made(home / "tables" / "tiny.toml", home / "results", folders)
+
+
+@pytest.fixture(scope="session")
+def tracked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with results/ and tables/ as git has them; read only."""
+    return once(tmp_path_factory, "tracked", lambda home: repository.check_out(home, "results", "tables"))
 
 
 @pytest.fixture

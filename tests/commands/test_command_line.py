@@ -347,7 +347,7 @@ NOT_THESE = {"data", "list", "audit", "render", "page", "export", "train", "atta
 DEVICES: dict[str, list[str | Path]] = {
     "table": [ROOT / "tables" / "table2.toml"],
     "tune": [ROOT / "tables" / "table2.toml"],
-    "compare": ["--attack", "fgsm", "--results", ROOT / "results"],
+    "compare": ["--attack", "fgsm", "--results", "results"],
     "check": ["k_gt", "--set", "eta_c=0.1"],
     "diagnose": [],
 }

@@ -17,7 +17,6 @@ from robustbench_dec.leaderboard import export, references, view
 from robustbench_dec.leaderboard import gather as leaderboard
 from tests.support import ROOT
 
-RESULTS = ROOT / "results"
 ALWAYS = (  # the keys of every model_info file of RobustBench
     "link", "name", "authors", "additional_data", "number_forward_passes", "dataset", "venue", "architecture", "eps",
     "clean_acc", "reported",
@@ -25,14 +24,20 @@ ALWAYS = (  # the keys of every model_info file of RobustBench
 
 
 @pytest.fixture(scope="module")
-def rows() -> pd.DataFrame:
-    return view.read(RESULTS)
+def results(tracked: Path) -> Path:
+    """The committed results, without what a user has beside them."""
+    return tracked / "results"
+
+
+@pytest.fixture(scope="module")
+def rows(results: Path) -> pd.DataFrame:
+    return view.read(results)
 
 
 @pytest.fixture
-def copied(tmp_path: Path) -> Path:
+def copied(tmp_path: Path, results: Path) -> Path:
     """The committed leaderboard alone, without the runs behind it."""
-    shutil.copy(RESULTS / "leaderboard.csv", tmp_path / "leaderboard.csv")
+    shutil.copy(results / "leaderboard.csv", tmp_path / "leaderboard.csv")
     return tmp_path
 
 
@@ -42,8 +47,8 @@ def changed(results: Path, **columns: object) -> pd.DataFrame:
     return view.read(results)
 
 
-def test_csv_of_everything_is_the_leaderboard(rows: pd.DataFrame) -> None:
-    there = leaderboard.read(RESULTS / "leaderboard.csv")
+def test_csv_of_everything_is_the_leaderboard(rows: pd.DataFrame, results: Path) -> None:
+    there = leaderboard.read(results / "leaderboard.csv")
     here = leaderboard.read(io.StringIO(export.text(rows, "csv")))  # type: ignore[arg-type]
     pd.testing.assert_frame_equal(here[there.columns], there)
 
@@ -178,9 +183,9 @@ def test_the_way_to_cite_the_package_is_that_of_the_citation_file() -> None:
         assert value is not None and value[1] in said
 
 
-def test_the_command_prints_a_view_or_writes_it(tmp_path: Path) -> None:
+def test_the_command_prints_a_view_or_writes_it(tmp_path: Path, results: Path) -> None:
     runner = CliRunner()
-    options = ["--dataset", "mnist", "--attack", "pgd", "--results", str(RESULTS)]
+    options = ["--dataset", "mnist", "--attack", "pgd", "--results", str(results)]
     printed = runner.invoke(app, ["export", "--format", "csv", *options])
     assert printed.exit_code == 0 and set(pd.read_csv(io.StringIO(printed.stdout))["attack"]) == {"pgd"}
     written = runner.invoke(app, ["export", "--format", "latex", *options, "--out", str(tmp_path / "view.tex")])
@@ -192,8 +197,8 @@ def test_the_command_prints_a_view_or_writes_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [["--format", "xlsx"], ["--attack", "nothing"], ["--eps", "large"]])
-def test_bad_options_are_one_sentence(options: list[str]) -> None:
-    answer = CliRunner().invoke(app, ["export", *options, "--results", str(RESULTS)])
+def test_bad_options_are_one_sentence(options: list[str], results: Path) -> None:
+    answer = CliRunner().invoke(app, ["export", *options, "--results", str(results)])
     assert isinstance(answer.exception, BadInput) and options[1] in str(answer.exception)
 
 

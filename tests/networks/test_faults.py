@@ -340,13 +340,13 @@ def test_faults_decide_the_numbers_and_the_id_and_the_record_tells_them(tmp_path
     assert all(0 < record["consensus"] < 1 for record in records)
 
 
-def test_no_id_of_a_reliable_network_has_changed() -> None:
+def test_no_id_of_a_reliable_network_has_changed(tracked: Path) -> None:
     told = spec.NetworkSpec().settings()
     assert list(told) == ["graph", "nodes", "weights", "pi", "probability", "seed"]
     assert spec.NetworkSpec(loss=0, stragglers=0.0, varying=False).settings() == told
-    here = {folder.name for folder in (ROOT / "results" / "runs").iterdir()}
+    here = {folder.name for folder in (tracked / "results" / "runs").iterdir()}
     for name in ("table2", "figures"):
-        assert {one.id for _, one in spec.read(ROOT / "tables" / f"{name}.toml").runs()} <= here
+        assert {one.id for _, one in spec.read(tracked / "tables" / f"{name}.toml").runs()} <= here
 
 
 def test_the_command_line_takes_faults_and_refuses_what_cannot_be(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from robustbench_dec.leaderboard import view
 from tests.support import ROOT
 from tests.support import browser as chromium
 
-RESULTS = ROOT / "results"
 EVIL = '<script>window.broken = true</script><img src=x onerror="window.broken = true">'
 
 
@@ -38,13 +37,19 @@ def with_rows(folder: Path, frame: pd.DataFrame) -> Path:
 
 
 @pytest.fixture(scope="module")
-def written() -> str:
-    return page.render(RESULTS)
+def results(tracked: Path) -> Path:
+    """The committed results, without what a user has beside them."""
+    return tracked / "results"
+
+
+@pytest.fixture(scope="module")
+def written(results: Path) -> str:
+    return page.render(results)
 
 
 @pytest.fixture
-def rows() -> pd.DataFrame:
-    return leaderboard.read(RESULTS / "leaderboard.csv")
+def rows(results: Path) -> pd.DataFrame:
+    return leaderboard.read(results / "leaderboard.csv")
 
 
 def test_the_page_is_one_file_that_asks_for_nothing(written: str) -> None:
@@ -57,8 +62,8 @@ def test_the_page_is_one_file_that_asks_for_nothing(written: str) -> None:
     assert "default-src 'none'" in written
 
 
-def test_the_same_results_give_the_same_page(written: str) -> None:
-    assert page.render(RESULTS) == written
+def test_the_same_results_give_the_same_page(written: str, results: Path) -> None:
+    assert page.render(results) == written
 
 
 def test_every_row_of_the_leaderboard_is_on_the_page_in_full(written: str, rows: pd.DataFrame) -> None:
@@ -71,8 +76,8 @@ def test_every_row_of_the_leaderboard_is_on_the_page_in_full(written: str, rows:
     assert set(data["runs"]) == set(data["curves"]) == set(rows["run_id"])
 
 
-def test_the_committed_page_shows_the_committed_leaderboard(written: str) -> None:
-    there = embedded((ROOT / "tables" / "index.html").read_text(encoding="utf-8"))
+def test_the_committed_page_shows_the_committed_leaderboard(written: str, tracked: Path) -> None:
+    there = embedded((tracked / "tables" / "index.html").read_text(encoding="utf-8"))
     here = embedded(written)
     assert there["columns"] == here["columns"] and there["rows"] == here["rows"], "out of date: run `make page`"
 
@@ -84,10 +89,12 @@ def test_without_scripts_the_means_can_still_be_read(written: str) -> None:
     assert all(f"{100 * group['robust']:.1f}" in plain for group in groups)
 
 
-def test_pictures_are_of_every_trained_and_universal_perturbation(written: str, rows: pd.DataFrame) -> None:
+def test_pictures_are_of_every_trained_and_universal_perturbation(
+    written: str, rows: pd.DataFrame, results: Path
+) -> None:
     pictures = embedded(written)["pictures"]
     kinds = [one["kind"] for one in pictures]
-    assert kinds.count("trained") == len(list((RESULTS / "runs").glob("*/perturbation.safetensors")))
+    assert kinds.count("trained") == len(list((results / "runs").glob("*/perturbation.safetensors")))
     assert kinds.count("attack") == rows["universal"].sum()
     assert all(one["uri"].startswith("data:image/png;base64,") for one in pictures)
 
@@ -116,8 +123,8 @@ def test_without_rows_there_is_a_sentence_and_no_page(tmp_path: Path, rows: pd.D
     assert not (tmp_path / "index.html").exists()
 
 
-def test_a_broken_perturbation_is_named(tmp_path: Path) -> None:
-    shutil.copytree(RESULTS, tmp_path / "results")
+def test_a_broken_perturbation_is_named(tmp_path: Path, results: Path) -> None:
+    shutil.copytree(results, tmp_path / "results")
     path = next((tmp_path / "results" / "runs").glob("*/perturbation.safetensors"))
     path.write_bytes(b"not this")
     with pytest.raises(BadInput, match=re.escape(str(path))):
@@ -212,7 +219,9 @@ def test_filters_leave_what_was_asked_for(tab: chromium.Browser, address: str, r
     assert len(column(tab, "model")) == len(rows)
 
 
-def test_a_row_opens_to_all_that_is_behind_its_number(tab: chromium.Browser, address: str, rows: pd.DataFrame) -> None:
+def test_a_row_opens_to_all_that_is_behind_its_number(
+    tab: chromium.Browser, address: str, rows: pd.DataFrame, results: Path
+) -> None:
     tab.open(address)
     click(tab, "input[name=view][value=runs]")
     choose(tab, "attack", "uap")
@@ -221,7 +230,7 @@ def test_a_row_opens_to_all_that_is_behind_its_number(tab: chromium.Browser, add
     row = rows[
         rows["run_id"] + "/" + rows["cell"] == tab.run("document.querySelector('[data-open]').dataset.open")
     ].iloc[0]
-    run = json.loads((RESULTS / "runs" / row["run_id"] / "run.json").read_text())
+    run = json.loads((results / "runs" / row["run_id"] / "run.json").read_text())
     details = tab.run("document.querySelector('#details').innerText")
     behind = [row[name] for name in ("checkpoint_sha256", "git_commit", "created_utc", "torch_version")]
     behind += [f"{row[name]:,}" for name in ("attack_forwards", "n_correct")] + [f"{100 * row['ci_low']:.2f}"]
@@ -340,9 +349,9 @@ def test_rows_of_users_are_marked_and_can_be_chosen(tab: chromium.Browser, tmp_p
 
 
 @pytest.mark.parametrize("form", ["csv", "latex", "bibtex"])
-def test_a_download_is_what_the_command_exports(tab: chromium.Browser, address: str, form: str) -> None:
+def test_a_download_is_what_the_command_exports(tab: chromium.Browser, address: str, form: str, results: Path) -> None:
     tab.open(f"{address}#dataset=mnist&attack=uap&view=runs&sort=-robust")
     command = tab.run("document.querySelector('#command').textContent")
     assert command == "robustbench-dec export --format csv --dataset mnist --attack uap"
-    options = ["export", "--format", form, *command.split()[4:], "--results", str(RESULTS)]
+    options = ["export", "--format", form, *command.split()[4:], "--results", str(results)]
     assert tab.run(f"{form}Text()") == CliRunner().invoke(app, options).stdout

@@ -11,23 +11,25 @@ from robustbench_dec.rendering import figures
 from robustbench_dec.rendering import report as rendering
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store import tables
-from tests.support import ROOT
+from tests.support import ROOT, repository
 
-SPECIFIED = [path for path in sorted((ROOT / "tables").glob("*.toml")) if spec.layout(path) != "claims"]
+TABLES = [ROOT / path for path in repository.tracked("tables")]
+SPECIFIED = [path for path in TABLES if path.suffix == ".toml" and spec.layout(path) != "claims"]
 ATTACKED = [path for path in SPECIFIED if spec.read(path).blocks[0].attacks]
-RENDERED = [path for path in ATTACKED if path.with_suffix(".csv").is_file()]
-BY_NETWORK = [path for path in RENDERED if spec.read(path).layout == "networks"]
-BY_ATTACK = [path for path in RENDERED if path not in BY_NETWORK]
+RENDERED = [path for path in ATTACKED if path.with_suffix(".csv") in TABLES]
+BY_NETWORK = [path.stem for path in RENDERED if spec.read(path).layout == "networks"]
+BY_ATTACK = [path.stem for path in RENDERED if path.stem not in BY_NETWORK]
 
 
 def test_table_2_is_committed() -> None:
-    assert ROOT / "tables" / "table2.toml" in RENDERED
+    assert "table2" in BY_ATTACK
 
 
-@pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
-def test_committed_tables_are_rebuilt_from_committed_results(path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stem", [*BY_ATTACK, *BY_NETWORK])
+def test_committed_tables_are_rebuilt_from_committed_results(stem: str, tracked: Path, tmp_path: Path) -> None:
+    path = tracked / "tables" / f"{stem}.toml"
     (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "runs").symlink_to(ROOT / "results" / "runs")
+    (tmp_path / "results" / "runs").symlink_to(tracked / "results" / "runs")
     rendering.report(spec.read(path), path.stem, tmp_path / "results", tmp_path)
     for ending in (".csv", ".md", ".tex", "-vs-paper.md"):
         committed = path.with_name(path.stem + ending)
@@ -35,22 +37,24 @@ def test_committed_tables_are_rebuilt_from_committed_results(path: Path, tmp_pat
             assert (tmp_path / committed.name).read_bytes() == committed.read_bytes(), ending
 
 
-def test_the_points_of_the_committed_figures_are_those_of_the_committed_runs(tmp_path: Path) -> None:
-    wanted = spec.read(ROOT / "tables" / "figures.toml")
-    files.write_all(figures.render(wanted, ROOT / "results", tmp_path / "figures"))
-    assert (tmp_path / "figures.csv").read_bytes() == (ROOT / "tables" / "figures.csv").read_bytes()
+def test_the_points_of_the_committed_figures_are_those_of_the_committed_runs(tracked: Path, tmp_path: Path) -> None:
+    wanted = spec.read(tracked / "tables" / "figures.toml")
+    files.write_all(figures.render(wanted, tracked / "results", tmp_path / "figures"))
+    assert (tmp_path / "figures.csv").read_bytes() == (tracked / "tables" / "figures.csv").read_bytes()
     points = pd.read_csv(tmp_path / "figures.csv")
     assert set(points["run_id"]) == {one.id for _, one in wanted.runs()}  # all data sets, methods and seeds
 
 
-@pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
-def test_the_committed_results_tell_the_runs_of_every_table(path: Path) -> None:
-    assert tables.read(ROOT / "results")[path.stem] == {run.id for _, run in spec.read(path).runs()}
+@pytest.mark.parametrize("stem", [*BY_ATTACK, *BY_NETWORK])
+def test_the_committed_results_tell_the_runs_of_every_table(stem: str, tracked: Path) -> None:
+    path = tracked / "tables" / f"{stem}.toml"
+    assert tables.read(tracked / "results")[stem] == {run.id for _, run in spec.read(path).runs()}
 
 
-@pytest.mark.parametrize("path", BY_ATTACK, ids=lambda path: path.stem)
-def test_every_number_of_a_committed_table_is_in_the_leaderboard(path: Path) -> None:
-    rows = leaderboard.read(ROOT / "results" / "leaderboard.csv")
+@pytest.mark.parametrize("stem", BY_ATTACK)
+def test_every_number_of_a_committed_table_is_in_the_leaderboard(stem: str, tracked: Path) -> None:
+    path = tracked / "tables" / f"{stem}.toml"
+    rows = leaderboard.read(tracked / "results" / "leaderboard.csv")
     ids = {one.id for _, one in spec.read(path).runs()}
     rows = rows[rows["run_id"].isin(ids) & (rows["submitted"] == "")]  # not what a comparison has added
     assert rows["table"].str.split(";").map(lambda stems: path.stem in stems).all()
@@ -61,11 +65,12 @@ def test_every_number_of_a_committed_table_is_in_the_leaderboard(path: Path) -> 
     assert (table["mean"] - means).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("path", BY_NETWORK, ids=lambda path: path.stem)
-def test_every_attacked_number_of_a_committed_table_by_network_is_in_the_leaderboard(path: Path) -> None:
+@pytest.mark.parametrize("stem", BY_NETWORK)
+def test_every_attacked_number_of_a_committed_table_by_network_is_in_the_leaderboard(stem: str, tracked: Path) -> None:
+    path = tracked / "tables" / f"{stem}.toml"
     names = ["graph", "nodes", "loss", "stragglers", "varying"]
     networks = {one.id: one.network.model_dump(include={*names}) for _, one in spec.read(path).runs()}
-    rows = leaderboard.read(ROOT / "results" / "leaderboard.csv")
+    rows = leaderboard.read(tracked / "results" / "leaderboard.csv")
     rows = rows[rows["run_id"].isin(networks) & (rows["submitted"] == "")].reset_index(drop=True)
     rows = rows.join(pd.DataFrame([networks[run_id] for run_id in rows["run_id"]]))
     rows["measure"] = [f"{attack}@{eps:g}" for attack, eps in zip(rows["attack"], rows["eps"], strict=True)]
@@ -76,9 +81,9 @@ def test_every_attacked_number_of_a_committed_table_by_network_is_in_the_leaderb
     assert (table["mean"] - means).abs().max() < 1e-5
 
 
-def test_attacks_of_the_committed_table_are_sound() -> None:
+def test_attacks_of_the_committed_table_are_sound(tracked: Path) -> None:
     """Accuracy falls with the radius, and PGD leaves at most half a point more than FGSM, in the mean over seeds."""
-    rows = leaderboard.read(ROOT / "results" / "leaderboard.csv")
+    rows = leaderboard.read(tracked / "results" / "leaderboard.csv")
     rows = rows[rows["table"].str.split(";").map(lambda stems: "table2" in stems) & (rows["submitted"] == "")]
     means = rows.groupby(["dataset", "method", "attack", "eps"])["robust_acc"].mean()
     for (dataset, method), _ in means.groupby(["dataset", "method"]):

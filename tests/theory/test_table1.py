@@ -255,8 +255,8 @@ def test_verdicts_follow_their_rules() -> None:
 
 
 @pytest.fixture(scope="module")
-def committed() -> table1.Spec:
-    return table1.read(ROOT / "tables" / "table1.toml")
+def committed(tracked: Path) -> table1.Spec:
+    return table1.read(tracked / "tables" / "table1.toml")
 
 
 def test_table_1_has_every_method_on_the_shelf_and_all_rows_of_the_paper(committed: table1.Spec) -> None:
@@ -269,25 +269,25 @@ def test_table_1_has_every_method_on_the_shelf_and_all_rows_of_the_paper(committ
 
 
 def test_committed_table_1_is_rebuilt_from_committed_results(
-    committed: table1.Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    committed: table1.Spec, tracked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measure, "run", lambda task, device: pytest.fail(f"{task.id} is not committed"))
-    choice = table1.chosen(committed, ROOT / "tables" / "table1-tune.csv")
-    rows = table1.make(committed, choice, ROOT / "results" / "table1", progress=False)
+    choice = table1.chosen(committed, tracked / "tables" / "table1-tune.csv")
+    rows = table1.make(committed, choice, tracked / "results" / "table1", progress=False)
     for path in files.write_all(table1_report.report(committed, rows, tmp_path / "table1")):
-        assert path.read_bytes() == (ROOT / "tables" / path.name).read_bytes(), path.suffix
-    assert {path.stem for path in (ROOT / "results" / "table1").glob("*.json")} == set(rows["run_id"])
+        assert path.read_bytes() == (tracked / "tables" / path.name).read_bytes(), path.suffix
+    assert {path.stem for path in (tracked / "results" / "table1").glob("*.json")} == set(rows["run_id"])
 
 
-def test_every_contradiction_in_table_1_has_a_footnote(committed: table1.Spec) -> None:
-    cells = pd.read_csv(ROOT / "tables" / "table1.csv").fillna({"variant": ""})
+def test_every_contradiction_in_table_1_has_a_footnote(committed: table1.Spec, tracked: Path) -> None:
+    cells = pd.read_csv(tracked / "tables" / "table1.csv").fillna({"variant": ""})
     found = list(table1_report.contradictions(committed, cells))
     assert "sagda" in {method.name for method, _ in found}  # its control variates do what the paper's tick denies
     assert all(method.note for method, _ in found)
 
 
-def test_step_sizes_are_the_best_of_the_committed_grid(committed: table1.Spec) -> None:
-    frame = pd.read_csv(ROOT / "tables" / "table1-tune.csv").fillna({"variant": ""})
+def test_step_sizes_are_the_best_of_the_committed_grid(committed: table1.Spec, tracked: Path) -> None:
+    frame = pd.read_csv(tracked / "tables" / "table1-tune.csv").fillna({"variant": ""})
     for _, group in frame.groupby(["method", "variant", "heterogeneity"]):
         taken = group[group["taken"] == "yes"]
         assert len(taken) == 1
