@@ -15,6 +15,7 @@ class FGSM(Attack):
 
     title: ClassVar[str] = "FGSM"
     one_step: ClassVar[bool] = True
+    standard: ClassVar[bool] = True
 
     def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         attacked: Tensor = torchattacks.FGSM(model, eps=self.eps)(images, labels)

@@ -23,6 +23,7 @@ class PGD(Attack):
     """`steps` steps of size alpha."""
 
     title: ClassVar[str] = "PGD"
+    standard: ClassVar[bool] = True
 
     steps: Annotated[int, at_least(1, "step")] = 20
     rel_alpha: float = 0.25

@@ -38,6 +38,7 @@ class UAP(Attack):
 
     title: ClassVar[str] = "UAP"
     universal: ClassVar[bool] = True
+    standard: ClassVar[bool] = True
 
     step: Literal["gradient", "sign", "adam", "momentum"] = "sign"
     steps: Count = 500

@@ -38,6 +38,8 @@ class Attack(Part):
     """Whether one perturbation serves all images; such an attack learns it in `fit`."""
     one_step: ClassVar[bool] = False
     """Whether it is a single step, which an attack of several must not be weaker than."""
+    standard: ClassVar[bool] = False
+    """Whether a new attack is compared with it on a network that has no stored results."""
 
     eps: Radius
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from robustbench_dec.errors import USERS, BadInput, raised
 from robustbench_dec.parts import Part, Source, number
 
-__all__ = ["SHELVES", "broken", "find", "make", "names", "number", "title"]
+__all__ = ["SHELVES", "beside", "broken", "find", "known", "make", "names", "number", "title", "usable"]
 
 P = TypeVar("P", bound=Part)
 
@@ -44,12 +44,29 @@ def broken(kind: str) -> dict[str, str]:
 
 def title(kind: str, name: str) -> str:
     """A part's printed name; one that is on no shelf, or whose file is broken, is called by its name."""
-    if name not in names(kind):
-        return name
+    cls = known(kind, name, Part)
+    return name if cls is None else cls.title
+
+
+def known(kind: str, name: str, contract: type[P]) -> type[P] | None:
+    """The class of that name on the shelf; None where there is none, or where its file is broken."""
     try:
-        return str(getattr(_on_shelf(kind, name, Part), "title", name))
+        return _on_shelf(kind, name, contract) if name in names(kind) else None
     except BadInput:
-        return name
+        return None
+
+
+def usable(kind: str, contract: type[P]) -> dict[str, type[P]]:
+    """Every part of a shelf that can be used, by name."""
+    found = {name: known(kind, name, contract) for name in names(kind)}
+    return {name: cls for name, cls in found.items() if cls is not None}
+
+
+def beside(kind: str, file: str) -> list[Path]:
+    """A file that lies beside the parts of a shelf, if there is one; a name that is a path lies on no shelf."""
+    package = importlib.import_module(SHELVES[kind])
+    places = (Path(folder) / file for folder in package.__path__) if Path(file).name == file else ()
+    return [place for place in places if place.is_file()]
 
 
 def find(kind: str, name: str, contract: type[P], adapt: Callable[[type], type[P] | None] | None = None) -> type[P]:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable
 
 from robustbench_dec import data, shelf
 from robustbench_dec.attack import Attack
-from robustbench_dec.errors import BadInput
 
 FIRST = ("k_gt", "dec_fedtrack")
 """The paper's own pair, which its tables begin with."""
@@ -38,14 +37,8 @@ def methods() -> list[str]:
 
 def attacks() -> list[str]:
     """The attacks on the shelf, from the plainest: nothing, one step, several steps, one perturbation for all."""
-    usable = []
-    for name in shelf.names("attack"):
-        try:
-            cls = shelf.find("attack", name, Attack)
-        except BadInput:
-            continue
-        usable.append((cls.universal, not cls.one_step, name))
-    return [CLEAN, *(name for *_, name in sorted(usable))]
+    usable = shelf.usable("attack", Attack)
+    return [CLEAN, *sorted(usable, key=lambda name: (usable[name].universal, not usable[name].one_step, name))]
 
 
 def in_order(names: Iterable[str], known: Collection[str]) -> list[str]:

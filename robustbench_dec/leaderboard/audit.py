@@ -12,14 +12,12 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from robustbench_dec import shelf
+from robustbench_dec.attack import Attack
 from robustbench_dec.store.bits import unpack
 
 TOLERANCE = 0.5
 """Points by which an iterated attack may miss its one-step form, or more steps fewer: a few images are chance."""
-
-ONE_STEP = "fgsm"
-ITERATED = ("pgd",)
-"""Attacks that are iterated, where the number of steps is not told."""
 
 ZERO_SHARE = 0.1
 """The share of zero gradients above which an attack was blind."""
@@ -29,7 +27,7 @@ RAREST = 0.85
 
 FLAGS: Mapping[str, str] = {
     "rises": "accuracy rises with the radius",
-    "weaker_than_one_step": f"an iterated attack leaves over {TOLERANCE:g} points more than {ONE_STEP}",
+    "weaker_than_one_step": f"an iterated attack leaves over {TOLERANCE:g} points more than a single step",
     "weaker_with_more_steps": f"more steps leave over {TOLERANCE:g} points more than fewer",
     "zero_gradients": f"over {ZERO_SHARE:.0%} of the gradients were zero",
     "below_chance": "a universal attack is below the share of the rarest class",
@@ -60,8 +58,18 @@ class Point:
     flags: tuple[str, ...] = ()  # of the cell itself
 
     @property
+    def one_step(self) -> bool:
+        """As the attack says itself, if it is on the shelf."""
+        cls = shelf.known("attack", self.attack, Attack)
+        return cls is not None and cls.one_step
+
+    @property
     def iterated(self) -> bool:
-        return self.attack in ITERATED or (not self.universal and (self.steps or 1) > 1)
+        """By its number of steps; where that is not told, as the attack says itself, if it is on the shelf."""
+        if self.universal or (self.steps or 1) > 1:
+            return not self.universal
+        cls = shelf.known("attack", self.attack, Attack)
+        return cls is not None and not cls.one_step and not cls.universal
 
 
 class Finding(NamedTuple):
@@ -146,7 +154,7 @@ def _judge(point: Point, rivals: Iterable[Point]) -> Iterable[Finding]:
     same = [r for r in rivals if (r.attack, r.universal, r.settings) == (point.attack, point.universal, point.settings)]
     yield from _rises(point, [r for r in same if r.steps == point.steps])
     if point.iterated:
-        one_step = [r for r in rivals if r.attack == ONE_STEP and r.eps == point.eps and r is not point]
+        one_step = [r for r in rivals if r.one_step and r.eps == point.eps and r is not point]
         yield from _weaker("weaker_than_one_step", point, one_step)
     fewer = [r for r in same if r.eps == point.eps and (r.steps or 0) < (point.steps or 0) and r.steps is not None]
     yield from _weaker("weaker_with_more_steps", point, fewer)

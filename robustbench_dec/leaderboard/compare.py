@@ -24,9 +24,6 @@ from robustbench_dec.running.cells import attack as attack_run
 from robustbench_dec.store.bits import unpack
 from robustbench_dec.store.zoo import Entry
 
-KNOWN: Mapping[bool, tuple[str, ...]] = {False: ("fgsm", "pgd"), True: ("uap",)}
-"""What a network without stored cells is attacked with: per image, and universally."""
-
 
 @dataclass(frozen=True)
 class Measured:
@@ -187,7 +184,9 @@ class Bench:
             if cell["eps"] == eps:
                 there.add(key)
         if not known and norm == "Linf":
-            known = {(name, ""): (name, {"eps": eps}) for name in KNOWN[universal]}
+            usable = shelf.usable("attack", Attack)
+            standard = [name for name, cls in usable.items() if cls.standard and cls.universal == universal]
+            known = {(name, ""): (name, {"eps": eps}) for name in standard}
         for key, (name, settings) in known.items():
             if key not in there and not name.endswith(".safetensors"):
                 self._cell(name, shelf.make(attack_named(name), settings), "reference")

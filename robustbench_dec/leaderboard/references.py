@@ -1,15 +1,20 @@
-"""References: which papers stand behind a trainer or an attack, from the references.bib of its shelf.
+"""References: which papers stand behind a trainer or an attack, from the BibTeX file beside it: trainers/dream.bib.
 
-A new part's paper is one more entry there, with the part's name among its `keywords`.
+Entries are separated by empty lines and handed on as they are written. `torchattacks.bib` is for all of that library's.
 """
 
 import functools
-import importlib.resources
 import re
+from pathlib import Path
 from typing import NamedTuple
+
+from pybtex.database import Entry, parse_string
+from pybtex.exceptions import PybtexError
+from pybtex.richtext import Text
 
 import robustbench_dec
 from robustbench_dec import shelf
+from robustbench_dec.errors import BadInput
 
 SOFTWARE = f"""@misc{{robustbench_dec,
   title = {{robustbench-dec: adversarial robustness of models trained without a server}},
@@ -21,55 +26,65 @@ SOFTWARE = f"""@misc{{robustbench_dec,
 
 
 class Reference(NamedTuple):
-    """One BibTeX entry: its key, its whole text and its fields."""
+    """One paper: its key, its BibTeX as it is written, and what pybtex reads in it."""
 
     key: str
     text: str
-    fields: dict[str, str]
+    entry: Entry
 
     @property
     def authors(self) -> str:
         """The authors in reading order, separated by commas."""
-        people = (person.split(", ", 1)[::-1] for person in self.fields["author"].split(" and "))
-        return _plain(", ".join(" ".join(names) for names in people))
+        people = self.entry.persons["author"]
+        return _plain(
+            ", ".join(" ".join([*p.first_names, *p.middle_names, *p.prelast_names, *p.last_names]) for p in people)
+        )
 
     @property
     def title(self) -> str:
-        return _plain(self.fields["title"])
+        return _plain(self.entry.fields["title"])
+
+    @property
+    def year(self) -> str:
+        return str(self.entry.fields["year"])
 
     @property
     def link(self) -> str:
-        if "eprint" in self.fields:
-            return f"https://arxiv.org/abs/{self.fields['eprint']}"
-        return f"https://doi.org/{self.fields['doi']}" if "doi" in self.fields else ""
+        fields = self.entry.fields
+        if "eprint" in fields:
+            return f"https://arxiv.org/abs/{fields['eprint']}"
+        return f"https://doi.org/{fields['doi']}" if "doi" in fields else ""
 
     @property
     def venue(self) -> str:
         """Where it appeared, with the year: "AISTATS 2024"; "arXiv 2405.00965" where it is only there."""
-        where = self.fields.get("booktitle") or self.fields.get("journal")
+        fields = self.entry.fields
+        where = fields.get("booktitle") or fields.get("journal")
         if where is None:
-            return f"arXiv {self.fields['eprint']}" if "eprint" in self.fields else self.fields["year"]
+            return f"arXiv {fields['eprint']}" if "eprint" in fields else self.year
         short = re.search(r"\((\w+)\)$", where)
-        return f"{short[1] if short else where} {self.fields['year']}"
+        return f"{short[1] if short else where} {self.year}"
 
 
 def of(kind: str, name: str) -> list[Reference]:
-    """The papers behind a part; none for a user's own file or where no entry names it."""
+    """The papers behind a part; none for a user's own file or where no BibTeX file lies beside it."""
     name = name.partition(":")[0] if name.startswith("torchattacks:") else name
-    return [entry for entry in _entries(kind) if name in re.split(r",\s*", entry.fields.get("keywords", ""))]
+    return [paper for path in shelf.beside(kind, f"{name}.bib") for paper in _read(path)]
 
 
 @functools.cache
-def _entries(kind: str) -> list[Reference]:
-    text = (importlib.resources.files(shelf.SHELVES[kind]) / "references.bib").read_text(encoding="utf-8")
-    entries = []
-    for match in re.finditer(r"^@\w+\{(\S+),\n(.*?)^\}$", text, re.MULTILINE | re.DOTALL):
-        fields = dict(re.findall(r"^\s*(\w+) = \{(.*)\},?$", match[2], re.MULTILINE))
-        shown = re.sub(r"^\s*keywords = .*\n", "", match[0], flags=re.MULTILINE)  # ours, not the reader's
-        entries.append(Reference(match[1], shown, fields))
-    return entries
+def _read(path: Path) -> list[Reference]:
+    papers = []
+    for text in re.split(r"\n\s*\n", path.read_text(encoding="utf-8").strip()):
+        try:
+            ((key, entry),) = parse_string(text, "bibtex").entries.items()
+        except (PybtexError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise BadInput(f"{path} should be BibTeX entries with an empty line between them: {reason}") from error
+        papers.append(Reference(key, text, entry))
+    return papers
 
 
 def _plain(text: str) -> str:
     """BibTeX's braces and accents as plain characters."""
-    return re.sub(r"[{}]", "", text.replace(r"{\'e}", "é"))
+    return str(Text.from_latex(text))

@@ -219,7 +219,7 @@ def _markdown(
         parts += [f"### {escape_markdown(block.title)}", grid(head, body)]
     parts += [escape_markdown(note) for note in notes]
     percent = {key: 100 * entry.mean for key, entry in entries.items() if entry.seeds}
-    return "\n\n".join([*parts, _audit_markdown("Audit", audit(blocks, percent))]) + "\n"
+    return "\n\n".join([*parts, _audit_markdown("Audit", blocks, audit(blocks, percent))]) + "\n"
 
 
 def _latex(
@@ -277,8 +277,8 @@ def _against_paper(
         winner, loser = escape_markdown(titles.method(last)), escape_markdown(titles.method(first))
         parts.append(f"{winner} wins {here} attacked columns here, {there} in the paper (against {loser}).")
     percent = {key: entry.mean for key, entry in ours.items() if entry.seeds}
-    parts.append(_audit_markdown("Audit of ours", audit(blocks, percent)))
-    parts.append(_audit_markdown("Audit of the paper's numbers", audit(blocks, paper)))
+    parts.append(_audit_markdown("Audit of ours", blocks, audit(blocks, percent)))
+    parts.append(_audit_markdown("Audit of the paper's numbers", blocks, audit(blocks, paper)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -371,8 +371,15 @@ def _signed(points: float) -> str:
     return "--" if isnan(points) else f"{points:+.2f}"
 
 
-def _audit_markdown(title: str, findings: Sequence[str]) -> str:
-    rule = f"{title} (accuracy does not rise with δ; PGD leaves at most {audits.TOLERANCE:g} points more than FGSM)"
+def _audit_markdown(title: str, blocks: Sequence[Block], findings: Sequence[str]) -> str:
+    columns = dict.fromkeys(name for block in blocks for name, _ in block.columns if name not in block.universal)
+    points = [audits.Point("", name, 0.0, 0.0) for name in columns]
+    iterated, one_step = (
+        " and ".join(titles.attack(point.attack) for point in points if getattr(point, kind))
+        for kind in ("iterated", "one_step")
+    )
+    steps = f"; {iterated} leaves at most {audits.TOLERANCE:g} points more than {one_step}"
+    rule = f"{title} (accuracy does not rise with δ{steps if iterated and one_step else ''})"
     if not findings:
         return f"{rule}: nothing found."
     return f"{rule}: {len(findings)} found.\n\n" + "\n".join(f"- {escape_markdown(finding)}" for finding in findings)

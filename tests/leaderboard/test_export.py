@@ -168,10 +168,10 @@ def test_every_trainer_has_its_paper(name: str) -> None:
     papers = references.of("trainer", name)
     assert papers
     for paper in papers:
-        assert paper.authors and paper.title and paper.venue and re.fullmatch(r"(19|20)\d\d", paper.fields["year"])
+        assert paper.authors and paper.title and paper.venue and re.fullmatch(r"(19|20)\d\d", paper.year)
 
 
-@pytest.mark.parametrize("name", ["fgsm", "pgd", "uap", "torchattacks:MIFGSM"])
+@pytest.mark.parametrize("name", [*shelf.names("attack"), "torchattacks:MIFGSM"])
 def test_attacks_have_their_papers(name: str) -> None:
     assert references.of("attack", name)
 
