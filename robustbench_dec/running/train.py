@@ -19,31 +19,26 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import safetensors.torch
-import torch
 from torch import Tensor
 
-from robustbench_dec import bars as progress_bars
-from robustbench_dec import files
+from robustbench_dec import bars, files
 from robustbench_dec.attack import accuracy
-from robustbench_dec.attacking.evaluate import evaluate
-from robustbench_dec.errors import Diverged
 from robustbench_dec.network import Network
 from robustbench_dec.networks.crew import Alone, Crew, OnRanks, Order
 from robustbench_dec.networks.ranks import Ranks
 from robustbench_dec.oracle import Oracle
-from robustbench_dec.problem import Batch, Classifier, Problem
+from robustbench_dec.problem import Classifier, Problem
+from robustbench_dec.running.curve import Curve
+from robustbench_dec.running.journal import Journal
+from robustbench_dec.running.loop import Watch, rounds
 from robustbench_dec.specs.table import SCHEMA, RunSpec
 from robustbench_dec.store import locks, provenance
 from robustbench_dec.store import results as store
 from robustbench_dec.trainer import Trainer
-
-EXPLOSION = 50.0
-"""A training loss this many times the smallest one will not come back."""
 
 
 def train(
@@ -123,171 +118,57 @@ def _train(run: RunSpec, folder: Path, how: _Habits, crew: Crew) -> None:
     problem, trainer = run.build_problem(), run.build_trainer()
     net = run.network.connect(run.seed, crew.connect)
     oracle = Oracle(problem, net.nodes, run.seed, net.ledger, how.device, net.rows)
-    journal = Journal(folder / "resume.safetensors", run, trainer)
-    state, loss, smallest, curve, seconds_before, threads, processes = journal.restore(oracle, net, crew)
-    threads = sorted({*threads, torch.get_num_threads()})
-    processes = sorted({*processes, crew.size})
-    measure = _gauge(problem, run, oracle.shards if crew.size == 1 else None) if crew.writes else None
-    budget, shown = run.budget, how.progress and crew.writes
-    bar = progress_bars.bar(total=budget.rounds, initial=net.ledger.rounds, desc=run.id, unit="round", show=shown)
-    saved = time.perf_counter()
-    with bar:
-        if state is None:
-            state = trainer.init(oracle, net)
-            loss = crew.agree(oracle.losses, False, 0)[0].mean().item()  # NaN if it starts without a gradient
-            smallest = loss
-        if not crew.writes:
-            problem.release()
-        while True:
-            costs = net.ledger.row()
-            passed = budget.passed(costs, run.curve_points)
-            if not curve or passed != budget.passed({"rounds": curve[-1]["round"]} | curve[-1], run.curve_points):
-                X = crew.gather(state.X)
-                measured = {} if measure is None or X is None else measure(X.mean(0))
-                curve.append({"round": costs["rounds"], **_running(costs), "train_loss": loss, **measured})
-                told = {name: f"{value:.3g}" for name, value in measured.items()}
-                bar.set_postfix(loss=f"{loss:.3f}", done=f"{budget.share(costs):.0%}", **told)
-            if budget.spent(costs):
-                break
-            state = trainer.step(state, oracle, net)
-            net.ledger.rounds += 1
-            bar.update()
-            finite = bool(state.X.isfinite().all())
-            due = time.perf_counter() - saved > how.save_seconds or net.ledger.rounds % how.save_rounds == 0
-            seen = oracle.losses if finite else oracle.losses * math.nan
-            losses, due = crew.agree(seen, due, net.ledger.rounds)
-            loss = losses.mean().item()
-            smallest = min(smallest, loss) if math.isfinite(smallest) else loss
-            if not loss < EXPLOSION * max(smallest, 1.0):
-                raise Diverged(
-                    f"training diverged in round {net.ledger.rounds} (loss {loss:.3g}) with "
-                    f"{_step_sizes(trainer)}; smaller step sizes would do"
-                )
-            if due:
-                seconds = seconds_before + time.perf_counter() - began
-                journal.save(Standing(state, loss, smallest, curve, seconds, threads, processes), oracle, net, crew)
-                saved = time.perf_counter()
-    ends: dict[str, Any] = {"final_train_loss": loss, **provenance.stamp(seconds_before + time.perf_counter() - began)}
-    ends |= {"threads_used": threads}
-    stacks = {name: crew.gather(Z) for name, Z in state._asdict().items() if name in ("X", "Y")}
-    if processes != [1]:  # a simulated network has no wire
-        ends |= {"processes_used": processes, "wire_bytes": crew.total(crew.wire_bytes)}
+    journal = Journal(folder / "resume.safetensors", run.id, trainer, oracle, net, crew)
+    standing = journal.restore()
+    effort = standing.effort.here(crew)
+    curve = Curve(run, oracle, crew, standing.curve)
+    pulse = _Pulse(oracle, crew, how)
+    shown = how.progress and crew.writes
+    with bars.bar(total=run.budget.rounds, initial=net.ledger.rounds, desc=run.id, unit="round", show=shown) as bar:
+        for at in rounds(trainer, oracle, net, run.budget, Watch(pulse), standing.at):
+            bar.update(at.costs["rounds"] - bar.n)
+            if not crew.writes:
+                problem.release()
+            if pulse.save:
+                journal.save(at, curve.rows, effort.after(time.perf_counter() - began))
+                pulse.saved()
+            if curve.due(at):
+                measured = {name: f"{value:.3g}" for name, value in curve.add(at).items()}
+                bar.set_postfix(loss=f"{at.value:.3f}", done=f"{run.budget.share(at.costs):.0%}", **measured)
+    effort = effort.after(time.perf_counter() - began)
+    stacks = {name: crew.gather(Z) for name, Z in at.state._asdict().items() if name in ("X", "Y")}
+    ends = {"final_train_loss": at.value, **provenance.stamp(effort.seconds), "threads_used": list(effort.threads)}
+    if effort.processes != (1,):  # a simulated network has no wire
+        ends |= {"processes_used": list(effort.processes), "wire_bytes": crew.total(crew.wire_bytes)}
         ends |= {"handed_bytes": crew.total(crew.handed_bytes)}
     if crew.writes:
-        _finish(
-            folder, run, problem, trainer, {k: Z for k, Z in stacks.items() if Z is not None}, curve, net, ends, crew
-        )
+        whole = {name: Z for name, Z in stacks.items() if Z is not None}
+        _finish(folder, run, problem, trainer, whole, curve.rows, net, ends, crew)
         journal.remove()
 
 
-class Standing(NamedTuple):
-    """Where an unfinished run stands; the counters of its oracle and network are set where they belong."""
+class _Pulse:
+    """Asked after every round: the mean loss of all nodes, NaN if x is not finite; and whether it is time to save.
 
-    state: Any  # as its trainer makes it; None before the start
-    loss: float  # of all nodes, at the last gradient
-    smallest: float  # loss so far
-    curve: list[dict[str, Any]]
-    seconds: float
-    threads: list[int]  # every number of threads that worked on it
-    processes: list[int]  # every number of processes that shared its nodes; 1 is the simulator too
-
-
-@dataclass(frozen=True)
-class Journal:
-    """Where an unfinished run stands: the tensors of its state, its counters and its curve, in one atomic sealed file.
-
-    The one before it is kept until the run is done, for the case that the newest is damaged.
+    The crew agrees on both at once.
     """
 
-    path: Path
-    run: RunSpec
-    trainer: Trainer
+    def __init__(self, oracle: Oracle, crew: Crew, how: _Habits) -> None:
+        self._oracle, self._crew, self._how = oracle, crew, how
+        self.save = False
+        self.saved()
 
-    @property
-    def former(self) -> Path:
-        return self.path.with_stem(f"{self.path.stem}-former")
+    def saved(self) -> None:
+        """The journal was written now."""
+        self._saved = time.perf_counter()
 
-    def save(self, standing: Standing, oracle: Oracle, net: Network, crew: Crew) -> None:
-        wire_bytes = crew.total(crew.wire_bytes)
-        whole = {name: crew.gather(Z) for name, Z in standing.state._asdict().items()}
-        if not crew.writes:
-            return
-        content = {name: value for name, value in standing._asdict().items() if name != "state"}
-        content |= {"ledger": net.ledger.row(), "draws": oracle.draws, "id": self.run.id, "wire_bytes": wire_bytes}
-        tensors = {name: Z.cpu().contiguous() for name, Z in whole.items() if Z is not None}
-        data = safetensors.torch.save(tensors, {"journal": json.dumps(content), "sha256": files.OPEN_SEAL})
-        files.write_bytes(self.path, files.seal(data), former=self.former)
-
-    def restore(self, oracle: Oracle, net: Network, crew: Crew) -> Standing:
-        """Where the newest whole journal says that the run stands; at the start if there is none."""
-        data = self._newest() if crew.writes else None
-        content = crew.announce(_metadata(data) if data is not None else None)
-        if content is None:
-            return Standing(None, math.nan, math.nan, [], 0.0, [], [])
-        tensors = safetensors.torch.load(data) if data is not None else {}
-        state = self.trainer.init(oracle, net)  # its class and fields; the counters it moved are set right below
-        stacks = {
-            name: crew.scatter(tensors[name].to(Z.device) if tensors else None, Z)
-            for name, Z in state._asdict().items()
-        }
-        for name, value in content["ledger"].items():
-            setattr(net.ledger, name, value)
-        crew.wire_bytes = content["wire_bytes"] if crew.writes else 0
-        oracle.draws = content["draws"]
-        content = {"smallest": content["loss"], "processes": []} | content  # journals did not always tell these
-        known = {name: content[name] for name in Standing._fields if name != "state"}
-        return Standing(state=type(state)(**stacks), **known)
-
-    def _newest(self) -> bytes | None:
-        for path in (self.path, self.former):
-            if not path.is_file():
-                continue
-            try:
-                data = files.unseal(path)
-                if _metadata(data)["id"] == self.run.id:
-                    return data
-                fact = f"{path} is of another run"
-            except files.Damaged as error:
-                fact = error.fact
-            progress_bars.say(f"{fact}; the run goes on from where it stood before")
-            files.remove(path)  # lest it become the former one in the place of a whole one
-        return None
-
-    def remove(self) -> None:
-        """The run is done."""
-        files.remove(self.path)
-        files.remove(self.former)
-
-
-def _metadata(journal: bytes) -> dict[str, Any]:
-    header = json.loads(journal[8 : 8 + int.from_bytes(journal[:8], "little")])
-    content: dict[str, Any] = json.loads(header["__metadata__"]["journal"])
-    return content
-
-
-def _gauge(problem: Problem, run: RunSpec, shards: Batch | None) -> Callable[[Tensor], dict[str, float]]:
-    """What the curve shows of x-bar; of a classifier, its accuracies on the first test images, clean and attacked.
-
-    `shards` are those of all nodes, where a process has them anyway.
-    """
-    if not isinstance(problem, Classifier):
-        return problem.gauge(problem.shards(run.network.nodes, run.seed) if shards is None else shards)
-    images, labels = problem.images.test_images[: run.curve_examples], problem.images.test_labels[: run.curve_examples]
-    attacks = [(f"{spec.name}@{one.eps:g}", one) for spec in run.curve for one in spec.build()]
-
-    def measure(x: Tensor) -> dict[str, float]:
-        model = problem.module(x)
-        told = {"clean_acc": accuracy(model, images, labels)}
-        return told | {
-            name: evaluate(one, model, images, labels, seed=run.seed).robust_accuracy for name, one in attacks
-        }
-
-    return measure
-
-
-def _running(costs: dict[str, int]) -> dict[str, int]:
-    """The costs that grow with the rounds."""
-    return {name: count for name, count in costs.items() if name not in ("nodes", "directed_edges", "rounds")}
+    def __call__(self, state: Any) -> float:
+        losses, done = self._oracle.losses, self._oracle.ledger.rounds
+        if not bool(state.X.isfinite().all()):
+            losses = losses * math.nan
+        due = time.perf_counter() - self._saved > self._how.save_seconds or done % self._how.save_rounds == 0
+        losses, self.save = self._crew.agree(losses, due and done > 0, done)
+        return losses.mean().item()
 
 
 def _finish(
@@ -372,8 +253,3 @@ def _as_csv(rows: list[dict[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
-
-
-def _step_sizes(trainer: Trainer) -> str:
-    sizes = {name: value for name, value in trainer.settings().items() if name.startswith("eta")}
-    return ", ".join(f"{name} = {value:g}" for name, value in sizes.items())

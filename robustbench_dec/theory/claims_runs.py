@@ -16,9 +16,11 @@ import numpy as np
 from torch import Tensor
 
 from robustbench_dec import files, shelf
-from robustbench_dec.errors import BadInput
+from robustbench_dec.errors import BadInput, Diverged
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problems.quadratic import Quadratic
+from robustbench_dec.running.loop import Watch, rounds
+from robustbench_dec.specs.budget import Budget
 from robustbench_dec.specs.table import NetworkSpec
 from robustbench_dec.store import provenance
 from robustbench_dec.trainer import Trainer
@@ -125,20 +127,28 @@ def run(task: Task, device: str = "cpu") -> dict[str, Any]:
     exact = problem.exact(oracle.shards)
     gradient: Callable[[Tensor], Tensor] = exact.grad_phi if trainer.has_dual else exact.grad_f_at_zero_y
     reached: dict[str, dict[str, int] | None] = {f"{goal:g}": None for goal in task.goals}
-    state = trainer.init(oracle, net)
-    norms = [gradient(state.X.mean(0)).norm().item()]
-    curve = [[0, net.ledger.sfo, _short(norms[0])]]
-    ended = ""
-    while not ended:
-        state = trainer.step(state, oracle, net)
-        net.ledger.rounds += 1
+    norms: list[float] = []  # of every round, the one in which it diverges too
+    curve: list[tuple[int, int, float]] = []
+
+    def norm(state: Any) -> float:
         norms.append(gradient(state.X.mean(0)).norm().item())
-        for goal in task.goals:
-            if norms[-1] <= goal and reached[f"{goal:g}"] is None:
-                reached[f"{goal:g}"] = {name: net.ledger.row()[name] for name in COSTS}
-        ended = _ended(norms, all(reached.values()), net.ledger.sfo >= task.budget)
-        if ended or _kept(net.ledger.rounds):
-            curve.append([net.ledger.rounds, net.ledger.sfo, _short(norms[-1])])
+        return norms[-1]
+
+    budget, ended = Budget(sfo=task.budget), ""
+    watch = Watch(norm, "norm of the gradient", EXPLOSION, against="first")
+    try:
+        for at in rounds(trainer, oracle, net, budget, watch):
+            for goal in task.goals:
+                if at.costs["rounds"] and at.value <= goal and reached[f"{goal:g}"] is None:
+                    reached[f"{goal:g}"] = {name: at.costs[name] for name in COSTS}
+            ended = _ended(norms, all(reached.values()), budget.spent(at.costs))
+            if ended or _kept(at.costs["rounds"]):
+                curve.append((at.costs["rounds"], at.costs["sfo"], _short(at.value)))
+            if ended:
+                break
+    except Diverged:
+        ended = "diverged"
+        curve.append((net.ledger.rounds, net.ledger.sfo, _short(norms[-1])))
     last = norms[len(norms) * 3 // 4 :]
     return {
         "schema": SCHEMA,
@@ -162,11 +172,9 @@ def run(task: Task, device: str = "cpu") -> dict[str, Any]:
 
 
 def _ended(norms: list[float], all_reached: bool, spent: bool) -> str:
-    """Why a run ends here: reached, diverged, budget or stalled; nothing if it goes on."""
+    """Why a run that has not diverged ends here: reached, budget or stalled; nothing if it goes on."""
     if all_reached:
         return "reached"
-    if not norms[-1] < EXPLOSION * max(norms[0], 1.0):  # a NaN too
-        return "diverged"
     if spent:
         return "budget"
     t = len(norms) - 1
@@ -177,8 +185,8 @@ def _ended(norms: list[float], all_reached: bool, spent: bool) -> str:
 
 
 def _kept(t: int) -> bool:
-    """Whether round t is the first in its part of a decade."""
-    return math.floor(POINTS_PER_DECADE * math.log10(t)) != math.floor(POINTS_PER_DECADE * math.log10(t + 1))
+    """Whether round t is the start, or the first in its part of a decade."""
+    return t == 0 or math.floor(POINTS_PER_DECADE * math.log10(t)) != math.floor(POINTS_PER_DECADE * math.log10(t + 1))
 
 
 def _short(norm: float) -> float:

@@ -31,12 +31,14 @@ from torch import Tensor
 
 from robustbench_dec import bars as progress_bars
 from robustbench_dec import files, shelf
-from robustbench_dec.errors import BadInput, Diverged
+from robustbench_dec.errors import BadInput
 from robustbench_dec.network import Network
 from robustbench_dec.networks.faults import RELIABLE
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Batch, Problem
 from robustbench_dec.problems.quadratic import Quadratic
+from robustbench_dec.running.loop import Watch, rounds
+from robustbench_dec.specs.budget import Budget
 from robustbench_dec.specs.table import NetworkSpec
 from robustbench_dec.store import provenance
 from robustbench_dec.trainer import Trainer
@@ -54,6 +56,13 @@ class Onlooker(Oracle):
         """Measure drifts and noise from here."""
         self.x_bar, self.y_bar = x_bar, y_bar
         self.E_x = self.E_y = self.sigma2 = 0.0
+
+    def end_round(self, x_new: Tensor, y_new: Tensor, exact: Any) -> tuple[float, ...]:
+        """What was seen in the round that has led to these means, as IN_A_ROUND names it."""
+        assert self.x_bar is not None and self.y_bar is not None
+        moved = (x_new - self.x_bar, y_new - self.y_bar, exact.y_hat(self.x_bar) - y_new)
+        squares = [Z.square().sum().item() for Z in moved]
+        return self.E_x, self.E_y, *squares, self.sigma2 if self.sees_noise else math.nan
 
     def grad(self, X: Tensor, Y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         if self.x_bar is not None and self.y_bar is not None:
@@ -241,15 +250,15 @@ def diagnose(
     problem: Problem,
     trainer: Trainer,
     network: NetworkSpec,
-    rounds: int,
+    n_rounds: int,
     seeds: Sequence[int],
     *,
     device: str = "cpu",
     progress: bool = True,
 ) -> Diagnosis:
     """Train and look on. Row t tells of the start of round t and of what happens in it, which the last row cannot."""
-    if rounds < 1:
-        raise BadInput(f"diagnostics need at least 1 round, not {rounds}")
+    if n_rounds < 1:
+        raise BadInput(f"diagnostics need at least 1 round, not {n_rounds}")
     if not hasattr(problem, "exact"):
         raise BadInput(
             f"diagnostics need a problem whose Phi is known, quadratic or robust_logistic, not {type(problem).__name__}"
@@ -263,33 +272,10 @@ def diagnose(
         oracle = Onlooker(problem, net.nodes, seed, net.ledger, device)
         oracle.sees_noise = not unsaid  # else nobody asks for it, and it is slow where a node has many samples
         exact = problem.exact(oracle.shards)
-        state = trainer.init(oracle, net)
-        missing = [name for name in ("X", "Y", "C", "D") if name not in getattr(state, "_fields", ())]
-        if missing:
-            raise BadInput(
-                f"diagnostics need a trainer with the states X, Y, C, D, but {trainer.title} has no "
-                f"{' and no '.join(missing)}; dec_fedtrack and lu_gt would do"
-            )
         known = constants(trainer, exact, net)
         best = getattr(exact, "x_star", None)
         lowest = min(lowest, exact.phi(best).item()) if best is not None else lowest
-        for t in progress_bars.bar(range(rounds + 1), desc=f"diagnose, seed {seed}", unit="round", show=progress):
-            now = quantities(state, problem, oracle.shards, exact, known.l)
-            if not all(map(math.isfinite, now.values())):
-                raise Diverged(f"training diverged in round {t}; smaller step sizes would do")
-            costs = {"sfo": net.ledger.sfo, "exchanges": net.ledger.exchanges}
-            seen = dict.fromkeys(IN_A_ROUND, math.nan)
-            if t < rounds:
-                x_bar, y_bar = state.X.mean(0), state.Y.mean(0)
-                oracle.begin_round(x_bar, y_bar)
-                state = trainer.step(state, oracle, net)
-                net.ledger.rounds += 1
-                x_new, y_new = state.X.mean(0), state.Y.mean(0)
-                moved = [(x_new - x_bar), (y_new - y_bar), (exact.y_hat(x_bar) - y_new)]
-                squares = [Z.square().sum().item() for Z in moved]
-                values = [oracle.E_x, oracle.E_y, *squares, math.nan if unsaid else oracle.sigma2]
-                seen = dict(zip(IN_A_ROUND, values, strict=True))
-            rows.append({"seed": seed, "round": t, **costs, **now, **seen})
+        rows += _rows(trainer, oracle, net, exact, Budget(rounds=n_rounds), progress)
     frame = pd.DataFrame(rows)
     phi_star = lowest if math.isfinite(lowest) else float(frame["phi"].min())
     frame["phi_gap"] = gap = frame["phi"] - phi_star
@@ -301,7 +287,7 @@ def diagnose(
             "problem": problem.settings(),
             "network": network.settings(),
             "trainer": {"title": trainer.title, **trainer.settings()},
-            "rounds": rounds,
+            "rounds": n_rounds,
             "seeds": list(seeds),
         },
         "constants": asdict(known) | {"kappa": known.kappa, "eta_x": known.eta_x, "eta_y": known.eta_y, "v": known.v},
@@ -312,6 +298,38 @@ def diagnose(
         **provenance.stamp(time.perf_counter() - began),
     }
     return Diagnosis(frame, known, record, unsaid)
+
+
+def _rows(
+    trainer: Trainer, oracle: Onlooker, net: Network, exact: Any, budget: Budget, progress: bool
+) -> list[dict[str, Any]]:
+    """Train with one seed; what is seen at the start of every round and in it."""
+    rows: list[dict[str, Any]] = []
+    now: dict[str, float] = {}
+
+    def size(state: Any) -> float:
+        missing = [name for name in ("X", "Y", "C", "D") if name not in getattr(state, "_fields", ())]
+        if missing:
+            raise BadInput(
+                f"diagnostics need a trainer with the states X, Y, C, D, but {trainer.title} has no "
+                f"{' and no '.join(missing)}; dec_fedtrack and lu_gt would do"
+            )
+        now.update(quantities(state, oracle.problem, oracle.shards, exact, exact.l))
+        return sum(map(abs, now.values()))  # finite if all of them are
+
+    watch = Watch(size, "size of all that is measured", explosion=math.inf)
+    title = f"diagnose, seed {oracle.seed}"
+    with progress_bars.bar(total=budget.rounds, desc=title, unit="round", show=progress) as bar:
+        for at in rounds(trainer, oracle, net, budget, watch):
+            x_bar, y_bar = at.state.X.mean(0), at.state.Y.mean(0)
+            if rows:
+                rows[-1] |= dict(zip(IN_A_ROUND, oracle.end_round(x_bar, y_bar, exact), strict=True))
+                bar.update()
+            costs = {"sfo": at.costs["sfo"], "exchanges": at.costs["exchanges"]}
+            unseen = dict.fromkeys(IN_A_ROUND, math.nan)
+            rows.append({"seed": oracle.seed, "round": at.costs["rounds"], **costs, **now, **unseen})
+            oracle.begin_round(x_bar, y_bar)
+    return rows
 
 
 def write(diagnosis: Diagnosis, stem: Path) -> list[Path]:

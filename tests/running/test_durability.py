@@ -235,7 +235,7 @@ def test_a_run_that_another_machine_trains_to_other_bits_is_attacked_anew(made: 
 
 def test_save_rounds_saves_at_these_rounds_alone(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = []
-    monkeypatch.setattr(run.Journal, "save", lambda self, standing, oracle, net, crew: saved.append(net.ledger.rounds))
+    monkeypatch.setattr(run.Journal, "save", lambda self, at, curve, effort: saved.append(at.costs["rounds"]))
     run.train(replace(tiny(made), rounds=7), tmp_path, progress=False, save_rounds=3, save_seconds=1e9)
     assert saved == [3, 6]
 

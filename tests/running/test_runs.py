@@ -29,6 +29,9 @@ from robustbench_dec.rendering import curves as plots
 from robustbench_dec.rendering import report as rendering
 from robustbench_dec.running import cells, pool, suite
 from robustbench_dec.running import train as run
+from robustbench_dec.running.curve import FIXED
+from robustbench_dec.running.journal import Effort, Journal
+from robustbench_dec.running.loop import At
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store import results as store
 from robustbench_dec.store.checkpoint import load_checkpoint
@@ -343,16 +346,20 @@ def test_an_interrupted_run_with_two_budgets_measures_the_same_points(tmp_path: 
     oracle = run.Oracle(cut.build_problem(), net.nodes, 0, net.ledger)
     state, curve = trainer.init(oracle, net), []
     measure = oracle.problem.gauge(oracle.shards)
-    curve.append({"round": 0, **run._running(net.ledger.row()), "train_loss": oracle.last_loss, **measure(state.X[0])})
+    growing = {name: count for name, count in net.ledger.row().items() if name not in FIXED}
+    curve.append({"round": 0, **growing, "train_loss": oracle.last_loss, **measure(state.X[0])})
     for _ in range(2):
         state = trainer.step(state, oracle, net)
         net.ledger.rounds += 1
-    journal = run.Journal(tmp_path / "cut" / "runs" / one.id / "resume.safetensors", one, trainer)
-    journal.path.parent.mkdir(parents=True)
-    loss = oracle.last_loss
-    standing = run.Standing(state, loss, 0.9 * loss, curve, 1.0, [1], [1])
-    journal.save(standing, oracle, net, Alone())
-    assert journal.restore(oracle, net, Alone())[1:] == standing[1:]  # all but the state, which the end compares
+    path = tmp_path / "cut" / "runs" / one.id / "resume.safetensors"
+    path.parent.mkdir(parents=True)
+    journal = Journal(path, one.id, trainer, oracle, net, Alone())
+    loss, effort = oracle.last_loss, Effort(seconds=1.0, threads=(1,), processes=(1,))
+    at = At(state, net.ledger.row(), loss, 0.9 * loss)
+    journal.save(at, curve, effort)
+    restored = journal.restore()
+    assert restored.at is not None and restored.at[1:] == at[1:]  # all but the state, which the end compares
+    assert (restored.curve, restored.effort) == (curve, effort)
     folder = train(one, tmp_path / "cut")
     assert (folder / "curve.csv").read_bytes() == (whole / "curve.csv").read_bytes()
     assert (folder / "checkpoint.safetensors").read_bytes() == (whole / "checkpoint.safetensors").read_bytes()
