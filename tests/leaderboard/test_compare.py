@@ -95,6 +95,7 @@ def must_not(*_: Any, **__: Any) -> Any:
 # From a file to the leaderboard
 
 
+@pytest.mark.slow
 def test_the_example_is_compared_in_one_command_and_is_in_the_leaderboard(
     made: Made, entry: zoo.Entry, tmp_path: Path
 ) -> None:

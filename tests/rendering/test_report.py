@@ -496,6 +496,7 @@ def kept_figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return figures
 
 
+@pytest.mark.slow
 def test_figures_are_the_same_bytes_in_another_process(tmp_path: Path) -> None:
     here = draw(tmp_path / "here")
     assert [path.name for path in here] == ["t-curves.png", "t-curves.pdf", "t-perturbations.png"]

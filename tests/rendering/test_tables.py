@@ -25,6 +25,7 @@ def test_table_2_is_committed() -> None:
     assert "table2" in BY_ATTACK
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stem", [*BY_ATTACK, *BY_NETWORK])
 def test_committed_tables_are_rebuilt_from_committed_results(stem: str, tracked: Path, tmp_path: Path) -> None:
     path = tracked / "tables" / f"{stem}.toml"
@@ -37,6 +38,7 @@ def test_committed_tables_are_rebuilt_from_committed_results(stem: str, tracked:
             assert (tmp_path / committed.name).read_bytes() == committed.read_bytes(), ending
 
 
+@pytest.mark.slow
 def test_the_points_of_the_committed_figures_are_those_of_the_committed_runs(tracked: Path, tmp_path: Path) -> None:
     wanted = spec.read(tracked / "tables" / "figures.toml")
     files.write_all(figures.render(wanted, tracked / "results", tmp_path / "figures"))

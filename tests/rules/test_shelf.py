@@ -149,6 +149,7 @@ def test_a_broken_file_on_a_shelf_breaks_itself_alone(
     assert f"{kind}s: {', '.join(good)}" in shown.output
 
 
+@pytest.mark.slow
 def test_commands_go_on_beside_broken_files(tmp_path: Path) -> None:
     """In copies of the shelves, as processes of their own: nothing imports all parts before anything is asked for."""
     for name in ("trainers", "attacks"):

@@ -36,6 +36,8 @@ from robustbench_dec.store import locks
 from tests.support import ROOT
 from tests.support.tiny import Made
 
+pytestmark = pytest.mark.slow  # kills, workers and retrainings
+
 
 def _by_path(path: Path) -> Any:
     """A script as a module, under a name that its child processes find too."""
@@ -426,11 +428,11 @@ def test_a_killed_worker_is_told_in_one_sentence_and_the_same_command_goes_on(tm
     while not lock.read_text():
         time.sleep(0.01)
     os.kill(json.loads(lock.read_text())["pid"], signal.SIGKILL)
-    out, err = begun.communicate(timeout=60)
+    out, err = begun.communicate(timeout=300)
     assert (begun.returncode, out) == (2, ""), err
     assert err.startswith("robustbench-dec: one of the workers was killed") and err.count("\n") == 1, err
     finished = table_with_two_workers(home)
-    _, err = finished.communicate(timeout=120)
+    _, err = finished.communicate(timeout=600)
     assert (finished.returncode, err) == (0, "")
     assert not leftovers(home)
 
@@ -442,16 +444,16 @@ def test_ctrl_c_ends_all_workers_and_the_same_command_goes_on(tmp_path: Path) ->
     while begun.poll() is None and not list((home / "results").glob("runs/*/.run.json.lock")):
         time.sleep(0.01)  # until the first worker trains; the other one trains too or is about to
     os.killpg(begun.pid, signal.SIGINT)  # as a terminal does: to the command and its workers alike
-    out, err = begun.communicate(timeout=60)
+    out, err = begun.communicate(timeout=300)
     assert begun.returncode == 130, err
     assert (out, err) == ("", "robustbench-dec: stopped; the same command goes on where this one was\n")
     assert not list((home / "results").glob("runs/*/run.json"))  # it was in the middle of its work
-    given_up = time.monotonic() + 10
+    given_up = time.monotonic() + 300
     while is_there(begun.pid) and time.monotonic() < given_up:
         time.sleep(0.02)  # what multiprocessing starts beside the workers ends by itself, after them
     assert not is_there(begun.pid)
     for finished in (table_with_two_workers(home), table_with_two_workers(undisturbed)):
-        _, err = finished.communicate(timeout=120)
+        _, err = finished.communicate(timeout=600)
         assert (finished.returncode, err) == (0, "")
     assert faults.differences(home, undisturbed) == []
     assert not leftovers(home)
