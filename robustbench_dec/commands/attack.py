@@ -116,7 +116,8 @@ def audit(
     """Tell which stored numbers, and which of the paper's, a sound attack does not give."""
     from robustbench_dec.leaderboard import audit as audits
     from robustbench_dec.leaderboard import gather
-    from robustbench_dec.rendering import attacks_table, report
+    from robustbench_dec.rendering import against_paper, report
+    from robustbench_dec.rendering.blocks import audit as audited
     from robustbench_dec.specs import table as specs
 
     if not results.is_dir():
@@ -129,5 +130,5 @@ def audit(
     found = [f"{finding.flag}: {audits.sentence(finding)}" for finding in audits.findings(points)]
     typer.echo("\n".join([f"{len(points)} cells in {results}: {len(found)} findings", *found]))
     if wanted is not None:
-        found = attacks_table.audit(blocks, attacks_table.paper_percent(wanted.paper))
+        found = audited(blocks, against_paper.percent_of(wanted.paper))
         typer.echo("\n".join([f"the paper's numbers in {path}: {len(found)} findings", *found]))

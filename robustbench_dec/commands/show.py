@@ -78,8 +78,8 @@ def export(
 ) -> None:
     """Print or write a part of the leaderboard for a paper, a spreadsheet or another benchmark."""
     from robustbench_dec import files
-    from robustbench_dec.leaderboard import export as exports
     from robustbench_dec.leaderboard import view
+    from robustbench_dec.rendering import export as exports
 
     rows = view.select(view.read(results), chosen.dataset, chosen.method, chosen.attack, chosen.eps)
     if out is None:

@@ -17,7 +17,7 @@ import pandas as pd
 from robustbench_dec import data, files, shelf, titles
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather as leaderboard
-from robustbench_dec.rendering.attacks_table import Entry
+from robustbench_dec.leaderboard.means import Mean
 
 WORDS = {"problem.eps": "training δ", "network.loss": "link loss", "n_examples": "images", "rel_alpha": "alpha/eps"}
 """How a label calls a setting, where its own name would mislead."""
@@ -103,7 +103,7 @@ def averaged(frame: pd.DataFrame) -> list[Settings]:
     for key, members in groups.items():
         rows = [row for _, row in members]
         first = rows[0]
-        robust, clean = (Entry.of(row[name] for row in rows) for name in ("robust_acc", "clean_acc"))
+        robust, clean = (Mean.of(row[name] for row in rows) for name in ("robust_acc", "clean_acc"))
         entries.append(
             {
                 "id": files.digest([str(value) for value in key])[:10],

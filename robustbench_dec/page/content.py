@@ -10,8 +10,9 @@ import seaborn as sns
 
 from robustbench_dec import files, titles
 from robustbench_dec.errors import BadInput
-from robustbench_dec.leaderboard import audit, export, references, view
+from robustbench_dec.leaderboard import audit, references, view
 from robustbench_dec.page import pictures
+from robustbench_dec.rendering import export
 from robustbench_dec.store import results as store
 
 BUDGET = 800_000

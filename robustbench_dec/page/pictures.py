@@ -1,4 +1,4 @@
-"""Pictures of perturbations for the page: small PNG files as data URIs, coloured as in plots.py."""
+"""Pictures of perturbations for the page: small PNG files as data URIs, coloured as in rendering/pictures.py."""
 
 import base64
 import io
@@ -12,7 +12,7 @@ from PIL import Image
 
 from robustbench_dec import files
 from robustbench_dec.errors import BadInput
-from robustbench_dec.rendering.curves import DIVERGING
+from robustbench_dec.rendering.pictures import DIVERGING
 
 LARGEST = 96
 """Pixels of a side; a larger perturbation is shown smaller."""

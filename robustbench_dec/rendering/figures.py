@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import seaborn as sns
-from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -18,7 +17,7 @@ from matplotlib.ticker import EngFormatter
 
 from robustbench_dec import data, files, titles
 from robustbench_dec.errors import BadInput
-from robustbench_dec.rendering import curves as plots
+from robustbench_dec.rendering import style
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store import results as store
 
@@ -90,8 +89,8 @@ def draw(
     datasets = [title for title in ends if title in set(frame["dataset"])]
     methods = list(dict.fromkeys(frame["method"]))
     colours = dict(zip(methods, sns.color_palette("colorblind", len(methods)), strict=True))
-    dashes = dict(zip(methods, [None, *plots.DASHES[1:], (0, (3, 1, 1, 1, 1, 1))] * len(methods), strict=False))
-    with style.context(plots.STYLE, after_reset=True):
+    dashes = dict(zip(methods, [None, *style.DASHES[1:], (0, (3, 1, 1, 1, 1, 1))] * len(methods), strict=False))
+    with style.sheet():
         figure = Figure(figsize=(0.4 + 2.3 * max(2, len(datasets)), 4.9), layout="constrained")
         grid = figure.subplots(len(AXES), len(datasets), squeeze=False)
         for column, title in enumerate(datasets):
@@ -120,7 +119,7 @@ def draw(
         seeds = frame["seed"].nunique()
         band = f"Lines: mean over {seeds} seeds. Bands: minimum to maximum." if seeds > 1 else "One seed."
         figure.supxlabel(band, fontsize=7, color="0.35", x=0.01, ha="left")
-        return {stem.with_name(f"{stem.name}.{kind}"): plots.drawn(figure, kind) for kind in ("png", "pdf")}
+        return {stem.with_name(f"{stem.name}.{kind}"): style.drawn(figure, kind) for kind in ("png", "pdf")}
 
 
 def _line(
@@ -128,8 +127,8 @@ def _line(
     curves: Sequence[pd.DataFrame],
     axis: str,
     end: float,
-    colour: plots.Colour,
-    dashes: plots.Dash,
+    colour: style.Colour,
+    dashes: style.Dash,
 ) -> None:
     costs = np.linspace(max(one[axis].min() for one in curves), end, GRID)
     values = np.stack([np.interp(costs, one[axis], one["shown"]) for one in curves])  # (seeds, GRID)

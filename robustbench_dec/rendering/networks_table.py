@@ -19,11 +19,11 @@ import pandas as pd
 
 from robustbench_dec import files, titles
 from robustbench_dec.errors import BadInput
+from robustbench_dec.leaderboard.means import Mean
 from robustbench_dec.networks import topology
-from robustbench_dec.rendering.attacks_table import (
+from robustbench_dec.rendering.text import (
     LATEX_NEEDS,
     MARK,
-    Entry,
     escape_latex,
     escape_markdown,
     grid,
@@ -42,7 +42,7 @@ class Row:
     """One network and what was measured on it, by method and measure."""
 
     network: NetworkSpec
-    entries: Mapping[tuple[str, str], Entry]
+    entries: Mapping[tuple[str, str], Mean]
     flagged: frozenset[tuple[str, str]]
 
     @property
@@ -104,7 +104,7 @@ def _rows(
         for name, run_ids in ids.items():
             for measure in (*RUN, *attacks):
                 values = [measured[one][measure] for one in run_ids if measure in measured.get(one, {})]
-                entries[name, measure] = Entry.of(values)
+                entries[name, measure] = Mean.of(values)
                 if any((one, measure) in flagged for one in run_ids):
                     marked.add((name, measure))
         rows.append(Row(specification.network_of(block), entries, frozenset(marked)))
@@ -165,7 +165,7 @@ def _values(row: Row, method: str, attacks: Sequence[str], mark: str) -> list[st
     """A method's entries in a row, in the order of `_head`."""
 
     def text(measure: str) -> str:
-        entry = row.entries.get((method, measure), Entry())
+        entry = row.entries.get((method, measure), Mean())
         if not entry.seeds:
             return "--"
         deviation = f" ± {100 * entry.std:.1f}" if entry.seeds > 1 else ""

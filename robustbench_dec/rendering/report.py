@@ -18,7 +18,8 @@ from robustbench_dec.data import catalogue
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather
 from robustbench_dec.problem import Classifier
-from robustbench_dec.rendering import attacks_table, curves, figures, networks_table
+from robustbench_dec.rendering import attacks_table, curves, figures, networks_table, pictures
+from robustbench_dec.rendering.blocks import Block
 from robustbench_dec.running import cells, suite
 from robustbench_dec.specs.table import BlockSpec, Spec
 from robustbench_dec.store import locks
@@ -64,7 +65,7 @@ def prepare(specification: Spec, stem: str, results: Path, tables: Path) -> Repo
         contents |= curves.curves(pd.concat([_curve(folder) for folder in runs]), tables / stem)
         trained, universal = _pictures(runs, specification)
         if trained or universal:
-            contents |= curves.perturbations(trained, universal, tables / stem)
+            contents |= pictures.perturbations(trained, universal, tables / stem)
     return Report(contents, everything)
 
 
@@ -91,7 +92,7 @@ def check(specification: Spec) -> None:
             )
 
 
-def blocks(specification: Spec) -> list[attacks_table.Block]:
+def blocks(specification: Spec) -> list[Block]:
     """The specification as the table has it."""
     check(specification)
     if specification.layout == "figures":
@@ -116,10 +117,10 @@ def _rows_of(everything: pd.DataFrame, runs: Finished, specification: Spec) -> p
     return everything[pd.MultiIndex.from_frame(everything[["run_id", "cell"]]).isin(wanted)]
 
 
-def _block(block: BlockSpec) -> attacks_table.Block:
+def _block(block: BlockSpec) -> Block:
     columns = tuple((attack.name, eps) for attack in block.attacks for eps in attack.eps)
     dataset, chosen = str(block.problem["dataset"]), block.problem.get("classes")
-    return attacks_table.Block(
+    return Block(
         block.title,
         dataset,
         tuple(block.trainers),
@@ -136,7 +137,7 @@ def _curve(folder: Path) -> pd.DataFrame:
     return store.curve(folder, record).assign(**added, **ledger)
 
 
-def _pictures(runs: Finished, specification: Spec) -> tuple[list[curves.Picture], list[curves.Picture]]:
+def _pictures(runs: Finished, specification: Spec) -> tuple[list[pictures.Picture], list[pictures.Picture]]:
     """The trained y of every method that has one, and the UAPs against every method, of the first seed."""
     trained, universal = [], []
     for folder, block in runs.items():

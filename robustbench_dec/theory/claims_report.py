@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from robustbench_dec import files
-from robustbench_dec.rendering.attacks_table import (
+from robustbench_dec.rendering.text import (
     LATEX_NEEDS,
     escape_latex,
     escape_markdown,

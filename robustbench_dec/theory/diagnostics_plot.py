@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import seaborn as sns
-from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from robustbench_dec.rendering.curves import STYLE, drawn
+from robustbench_dec.rendering import style
 from robustbench_dec.theory.diagnostics import Diagnosis
 
 ROUNDING, DECADES = 1e-28, 3
@@ -34,7 +33,7 @@ def plot(diagnosis: Diagnosis, stem: Path) -> dict[Path, bytes]:
     """Lines are means over the seeds, bands go from the smallest to the largest; zeros have no place on the axes."""
     rows, known = diagnosis.rows, diagnosis.constants
     trainer = diagnosis.record["settings"]["trainer"]
-    with style.context(STYLE, after_reset=True):
+    with style.sheet():
         figure = Figure(figsize=(9.2, 4.7), layout="constrained")
         grid = figure.subplots(2, 3, sharex=True)
         for panel, (title, lines) in zip(grid.flat, PANELS.items(), strict=True):
@@ -53,7 +52,7 @@ def plot(diagnosis: Diagnosis, stem: Path) -> dict[Path, bytes]:
         seeds = rows["seed"].nunique()
         band = f"Lines: mean over {seeds} seeds. Bands: minimum to maximum." if seeds > 1 else "One seed."
         figure.supxlabel(f"{band} {lemmas}", fontsize=7, color="0.35", x=0.01, ha="left")
-        return {stem.with_name(f"{stem.name}.{kind}"): drawn(figure, kind) for kind in ("png", "pdf")}
+        return {stem.with_name(f"{stem.name}.{kind}"): style.drawn(figure, kind) for kind in ("png", "pdf")}
 
 
 def _panel(panel: Axes, rows: pd.DataFrame, lines: dict[str, str]) -> None:
@@ -85,7 +84,7 @@ def plot_lemmas(table: pd.DataFrame, diagnosis: Diagnosis, stem: Path) -> dict[P
     known = diagnosis.constants
     colours = dict(zip(("x", "y", ""), sns.color_palette("colorblind", 3), strict=True))
     lemmas = list(dict.fromkeys(table["lemma"]))
-    with style.context(STYLE, after_reset=True):
+    with style.sheet():
         figure = Figure(figsize=(11, 4.9), layout="constrained")
         grid = figure.subplots(2, 4, sharex=True)
         *panels, ratios = grid.flat
@@ -120,4 +119,4 @@ def plot_lemmas(table: pd.DataFrame, diagnosis: Diagnosis, stem: Path) -> dict[P
         steps = ", ".join(rf"$\eta_{letter}$ = {size:.3g}" for letter, size in sizes.items())
         figure.suptitle(f"Lemmas A.5 to A.11, K = {known.K}: {steps}; {where}", fontsize=9, x=0.01, ha="left")
         name = f"{stem.name}-lemmas"
-        return {stem.with_name(f"{name}.{kind}"): drawn(figure, kind) for kind in ("png", "pdf")}
+        return {stem.with_name(f"{name}.{kind}"): style.drawn(figure, kind) for kind in ("png", "pdf")}

@@ -21,6 +21,7 @@ from robustbench_dec.data import sources
 from robustbench_dec.errors import BadInput
 from robustbench_dec.networks import topology
 from robustbench_dec.rendering import curves as plots
+from robustbench_dec.rendering import pictures
 from tests.support import ROOT
 from tests.support.tiny import Made
 from trainers.dec_fedtrack import DecFedTrack
@@ -158,7 +159,7 @@ def test_table_uses_what_is_there_and_render_needs_nothing_else(
     command: Run, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plots, "curves", lambda *arguments: {})  # slow, and shown in test_runs
-    monkeypatch.setattr(plots, "perturbations", lambda *arguments: {})
+    monkeypatch.setattr(pictures, "perturbations", lambda *arguments: {})
     before = {path: path.stat().st_mtime_ns for path in made.results.glob("runs/**/*.json")}
     code, out, err = command("table", made.file, "--results", made.results, "--jobs", "1")
     assert code == 0, err
@@ -268,7 +269,7 @@ def test_labels_do_not_depend_on_where_tables_are_written(
     command: Run, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plots, "curves", lambda *arguments: {})
-    monkeypatch.setattr(plots, "perturbations", lambda *arguments: {})
+    monkeypatch.setattr(pictures, "perturbations", lambda *arguments: {})
     assert command("render", made.file, "--results", made.results)[0] == 0
     labelled = (made.results / "leaderboard.csv").read_bytes()
     assert b"tiny" in labelled
@@ -284,7 +285,7 @@ def test_results_elsewhere_take_their_tables_and_their_page_with_them(
     command: Run, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plots, "curves", lambda *arguments: {})
-    monkeypatch.setattr(plots, "perturbations", lambda *arguments: {})
+    monkeypatch.setattr(pictures, "perturbations", lambda *arguments: {})
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(made.results, elsewhere)
     monkeypatch.chdir(made.file.parent.parent)

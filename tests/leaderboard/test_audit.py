@@ -12,7 +12,7 @@ from robustbench_dec.commands import app as cli
 from robustbench_dec.leaderboard import audit
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.leaderboard.audit import Point
-from robustbench_dec.rendering import attacks_table as table
+from robustbench_dec.rendering import against_paper, blocks
 from robustbench_dec.rendering import report as rendering
 from robustbench_dec.specs import table as spec
 from tests.support import ROOT
@@ -100,7 +100,7 @@ def test_every_flag_is_explained() -> None:
 
 def test_the_papers_own_table_is_flagged_where_pgd_is_weaker_than_fgsm() -> None:
     wanted = spec.read(ROOT / "tables" / "table2.toml")
-    findings = table.audit(rendering.blocks(wanted), table.paper_percent(wanted.paper))
+    findings = blocks.audit(rendering.blocks(wanted), against_paper.percent_of(wanted.paper))
     assert [line.split(":")[0] for line in findings] == [
         "MNIST, K-GT, PGD δ=0.05",
         "MNIST, K-GT, PGD δ=0.1",

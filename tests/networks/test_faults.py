@@ -415,7 +415,7 @@ def test_a_table_by_network_is_made_and_rendered(tmp_path: Path) -> None:
     del old["consensus"]  # a run from before it was told
     files.write_sealed(folders[0] / "run.json", old)
     written = rendering.report(wanted, "tiny", results, file.parent)
-    assert [path.name for path in written] == ["leaderboard.csv", "tiny.csv", "tiny.md", "tiny.tex"]
+    assert [path.name for path in written] == ["leaderboard.csv", "tiny.json", "tiny.csv", "tiny.md", "tiny.tex"]
     table = pd.read_csv(file.with_suffix(".csv"))
     assert len(table) == 3 * 2 * 5
     records = {folder.name: files.read_json(folder / "run.json") for folder in folders}

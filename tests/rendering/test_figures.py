@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 
 from robustbench_dec import data, files
 from robustbench_dec.errors import BadInput
-from robustbench_dec.rendering import curves as plots
-from robustbench_dec.rendering import figures
+from robustbench_dec.rendering import figures, style
 from robustbench_dec.running import suite, tune
 from robustbench_dec.shelf import number
 from robustbench_dec.specs import table as spec
@@ -72,7 +71,7 @@ def test_lines_are_means_over_seeds_within_the_budget(
         drawn.append(figure)
         return b""
 
-    monkeypatch.setattr(plots, "drawn", keep)
+    monkeypatch.setattr(style, "drawn", keep)
     figures.render(small, made, tmp_path / "small")
     frame = figures.gather(small, made)
     panel = drawn[0].axes[0]

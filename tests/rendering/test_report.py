@@ -22,14 +22,16 @@ from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.leaderboard.intervals import wilson
 from robustbench_dec.rendering import attacks_table as table
 from robustbench_dec.rendering import curves as plots
+from robustbench_dec.rendering import pictures, style
+from robustbench_dec.rendering.blocks import Block, audit
 
-MNIST = table.Block(
+MNIST = Block(
     "MNIST",
     "mnist",
     ("k_gt", "dec_fedtrack"),
     tuple((a, e) for a in ("fgsm", "pgd") for e in (0.05, 0.1, 0.15)) + tuple(("uap", e) for e in (0.2, 0.25, 0.3)),
 )
-CIFAR = table.Block(
+CIFAR = Block(
     "CIFAR-10 (cat & dog)",
     "cifar10",
     ("k_gt", "dec_fedtrack"),
@@ -39,7 +41,7 @@ CIFAR = table.Block(
 BLOCKS = (MNIST, CIFAR)
 
 
-def numbers(block: table.Block, clean: float, *attacked: float) -> dict[str, float]:
+def numbers(block: Block, clean: float, *attacked: float) -> dict[str, float]:
     keys = [f"{attack}@{eps}" for attack, eps in block.columns]
     return {"clean": clean} | dict(zip(keys, attacked, strict=True))
 
@@ -134,7 +136,7 @@ def rows(percent: dict[str, dict[str, dict[str, float]]], offsets: tuple[float, 
 
 
 def rendered(
-    tmp_path: Path, frame: pd.DataFrame, blocks: tuple[table.Block, ...] = BLOCKS, paper: Any = PAPER
+    tmp_path: Path, frame: pd.DataFrame, blocks: tuple[Block, ...] = BLOCKS, paper: Any = PAPER
 ) -> dict[str, str]:
     paths = files.write_all(table.render(frame, blocks, tmp_path / "table2", "Accuracy under attack.", paper))
     return {path.name: path.read_text(encoding="utf-8") for path in paths}
@@ -289,7 +291,7 @@ def test_bold_is_on_the_best_mean_of_each_column_and_nowhere_else(tmp_path: Path
 
 
 def test_equal_means_are_both_bold_and_a_lone_entry_is_not(tmp_path: Path) -> None:
-    block = table.Block("MNIST", "mnist", ("k_gt", "dec_fedtrack"), (("fgsm", 0.1), ("pgd", 0.1)))
+    block = Block("MNIST", "mnist", ("k_gt", "dec_fedtrack"), (("fgsm", 0.1), ("pgd", 0.1)))
     percent = {
         "k_gt": {"clean": 99.0, "fgsm@0.1": 70.0, "pgd@0.1": 60.0},
         "dec_fedtrack": {"clean": 98.0, "fgsm@0.1": 70.0},
@@ -342,7 +344,7 @@ def test_cells_of_two_runs_with_one_seed_are_refused(tmp_path: Path) -> None:
 
 
 def test_names_are_escaped_in_latex_and_markdown(tmp_path: Path) -> None:
-    block = table.Block("R&D 100% #1", "my_set", ("my_method", "a|b"), (("my_attack", 0.1),))
+    block = Block("R&D 100% #1", "my_set", ("my_method", "a|b"), (("my_attack", 0.1),))
     frame = rows(
         {"my_set": {"my_method": {"clean": 90.0, "my_attack@0.1": 50.0}, "a|b": {"clean": 91.0, "my_attack@0.1": 40.0}}}
     )
@@ -354,7 +356,7 @@ def test_names_are_escaped_in_latex_and_markdown(tmp_path: Path) -> None:
 
 
 def test_every_latex_row_fills_the_table(tmp_path: Path) -> None:
-    short = table.Block("Digits", "digits", ("k_gt",), (("fgsm", 0.1), ("fgsm", 0.2)))
+    short = Block("Digits", "digits", ("k_gt",), (("fgsm", 0.1), ("fgsm", 0.2)))
     text = rendered(tmp_path, rows(PAPER, (0.0, 1.0)), (*BLOCKS, short))["table2.tex"]
     body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
     lines = [line for line in body.splitlines() if line.endswith(r"\\")]
@@ -393,7 +395,7 @@ def test_audit_finds_the_papers_cells_where_pgd_is_weaker_than_fgsm() -> None:
         for method, columns in methods.items()
         for column, value in columns.items()
     }
-    found = table.audit(BLOCKS, percent)
+    found = audit(BLOCKS, percent)
     # Dec-FedTrack's 51.7 against 51.5 on CIFAR-10 at 0.005 is within the half point that is allowed.
     assert [finding.split(":")[0] for finding in found] == [
         "MNIST, K-GT, PGD δ=0.05",
@@ -407,18 +409,18 @@ def test_audit_finds_the_papers_cells_where_pgd_is_weaker_than_fgsm() -> None:
 
 
 def test_audit_finds_accuracy_that_rises_with_the_radius() -> None:
-    block = table.Block("MNIST", "mnist", ("k_gt",), (("uap", 0.3), ("uap", 0.2), ("fgsm", 0.1)))
+    block = Block("MNIST", "mnist", ("k_gt",), (("uap", 0.3), ("uap", 0.2), ("fgsm", 0.1)))
     percent = {
         ("mnist", "k_gt", a, e): v
         for a, e, v in [("clean", 0.0, 90.0), ("uap", 0.2, 60.0), ("uap", 0.3, 60.1), ("fgsm", 0.1, 91.0)]
     }
-    assert table.audit((block,), percent) == [
+    assert audit((block,), percent) == [
         "MNIST, K-GT, UAP δ=0.3: 60.10 is above 60.00 at UAP δ=0.2",
         "MNIST, K-GT, FGSM δ=0.1: 91.00 is above 90.00 at Clean",
     ]
     percent["mnist", "k_gt", "uap", 0.3] = 60.0
     percent["mnist", "k_gt", "fgsm", 0.1] = 90.0
-    assert table.audit((block,), percent) == []
+    assert audit((block,), percent) == []
 
 
 def test_comparison_shows_paper_ours_and_difference(tmp_path: Path) -> None:
@@ -442,7 +444,7 @@ def test_margins_are_paired_by_seed(tmp_path: Path) -> None:
 
 
 def test_the_papers_columns_may_be_spelt_with_trailing_zeros_but_not_otherwise(tmp_path: Path) -> None:
-    block = table.Block("MNIST", "mnist", ("k_gt",), (("fgsm", 0.1),))
+    block = Block("MNIST", "mnist", ("k_gt",), (("fgsm", 0.1),))
     frame = rows({"mnist": {"k_gt": {"clean": 99.0, "fgsm@0.1": 70.0}}})
     text = rendered(tmp_path, frame, (block,), {"mnist": {"k_gt": {"fgsm@0.10": 73.1}}})["table2-vs-paper.md"]
     assert "| FGSM δ=0.1 | 73.1 | 70.00 | -3.10 |" in text
@@ -480,8 +482,8 @@ def curve_frame(seeds: int = 2) -> pd.DataFrame:
 def draw(folder: Path) -> list[Path]:
     generator = torch.Generator().manual_seed(0)
     one, three = torch.rand(1, 28, 28, generator=generator) - 0.5, torch.rand(3, 32, 32, generator=generator) - 0.5
-    pictures = plots.perturbations([("MNIST, y", one, 0.5)], [("CIFAR-10, K-GT", three, 0.5)] * 2, folder / "t")
-    return files.write_all(plots.curves(curve_frame(), folder / "t") | pictures)
+    seen = pictures.perturbations([("MNIST, y", one, 0.5)], [("CIFAR-10, K-GT", three, 0.5)] * 2, folder / "t")
+    return files.write_all(plots.curves(curve_frame(), folder / "t") | seen)
 
 
 def kept_figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
@@ -492,7 +494,7 @@ def kept_figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         figures.append(figure)
         return b""
 
-    monkeypatch.setattr(plots, "drawn", keep)
+    monkeypatch.setattr(style, "drawn", keep)
     return figures
 
 
@@ -558,7 +560,7 @@ def test_pictures_are_scaled_by_the_radius(tmp_path: Path, monkeypatch: pytest.M
     one, three = torch.full((1, 8, 8), 0.1), torch.zeros(3, 8, 8)
     three[0] = -0.2
     uaps = [("mnist, k_gt", three, 0.4), ("mnist, k_gt", three, 0.2), ("B", one, 0.1)]
-    plots.perturbations([("MNIST", one, 0.2)], uaps, tmp_path / "t")
+    pictures.perturbations([("MNIST", one, 0.2)], uaps, tmp_path / "t")
     grid = figures[0].axes[:9]  # the tenth is the colour bar
     assert [panel.get_title() for panel in grid if panel.images] == ["MNIST\nδ = 0.2", "δ = 0.2", "δ = 0.4", "δ = 0.1"]
     assert [panel.get_ylabel() for panel in grid[::3]] == ["Trained y", "UAP\nMNIST\nK-GT", "UAP\nB"]
@@ -573,4 +575,4 @@ def test_nothing_to_draw_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput):
         plots.curves(curve_frame().iloc[:0], tmp_path / "t")
     with pytest.raises(BadInput):
-        plots.perturbations([], [], tmp_path / "t")
+        pictures.perturbations([], [], tmp_path / "t")

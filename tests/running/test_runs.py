@@ -26,6 +26,7 @@ from robustbench_dec.networks import topology
 from robustbench_dec.networks.crew import Alone
 from robustbench_dec.problems.universal import Universal
 from robustbench_dec.rendering import curves as plots
+from robustbench_dec.rendering import pictures
 from robustbench_dec.rendering import report as rendering
 from robustbench_dec.running import cells, pool, suite
 from robustbench_dec.running import train as run
@@ -512,11 +513,11 @@ def test_a_table_is_rendered_from_cells_alone_and_always_to_the_same_bytes(
     contents = []
     for tables, names in [(made.file.parent, RENDERED), (tmp_path / "elsewhere", RENDERED[:3])]:
         written = rendering.report(made.specification, "tiny", made.results, tables)
-        assert sorted(path.name for path in written) == sorted([*names, "leaderboard.csv"])
+        assert sorted(path.name for path in written) == sorted([*names, "leaderboard.csv", "tiny.json"])
         assert all(path.stat().st_size > 100 for path in written)
         contents.append({path.name: path.read_bytes() for path in written if path.suffix in (".csv", ".md", ".tex")})
-        monkeypatch.setattr(plots, "curves", lambda *arguments: [])  # slow, and its bytes are shown in test_report
-        monkeypatch.setattr(plots, "perturbations", lambda *arguments: [])
+        monkeypatch.setattr(plots, "curves", lambda *arguments: {})  # slow, and its bytes are shown in test_report
+        monkeypatch.setattr(pictures, "perturbations", lambda *arguments: {})
     first, second = contents
     assert first == second and len(first) == 4
     rows = leaderboard.read(made.results / "leaderboard.csv")
@@ -540,13 +541,13 @@ def test_numbers_of_a_table_are_those_of_its_cells(made: Made, tmp_path: Path) -
 def test_a_table_without_perturbations_is_rendered_without_their_picture(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plots, "curves", lambda *arguments: [])  # slow, and shown above
+    monkeypatch.setattr(plots, "curves", lambda *arguments: {})  # slow, and shown above
     whole = made.specification
     block = whole.blocks[0].model_copy(
         update={"trainers": {"k_gt": whole.blocks[0].trainers["k_gt"]}, "attacks": whole.blocks[0].attacks[:1]}
     )
     written = rendering.report(whole.model_copy(update={"blocks": [block]}), "plain", made.results, tmp_path / "plain")
-    assert {path.name for path in written} == {"leaderboard.csv", "plain.csv", "plain.md", "plain.tex"}
+    assert {path.name for path in written} == {"leaderboard.csv", "plain.json", "plain.csv", "plain.md", "plain.tex"}
 
 
 def test_runs_side_by_side_are_the_runs_one_after_the_other_bit_for_bit(

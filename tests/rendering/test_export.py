@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from robustbench_dec import shelf
 from robustbench_dec.commands.app import app
 from robustbench_dec.errors import BadInput
-from robustbench_dec.leaderboard import export, references, view
 from robustbench_dec.leaderboard import gather as leaderboard
+from robustbench_dec.leaderboard import references, view
+from robustbench_dec.rendering import export
 from tests.support import ROOT
 
 ALWAYS = (  # the keys of every model_info file of RobustBench

@@ -10,7 +10,7 @@ import pandas as pd
 from robustbench_dec import files, titles
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import references, view
-from robustbench_dec.rendering.attacks_table import escape_latex
+from robustbench_dec.rendering.text import escape_latex
 
 LATEX_HEAD = r"""% Needs booktabs.
 \begin{tabular}{@{}lllrrrr@{}}

@@ -1,0 +1,100 @@
+"""Ours against the paper: differences column by column, and whether the last method beats the first here and there."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from math import isnan, nan
+
+from robustbench_dec import titles
+from robustbench_dec.errors import BadInput
+from robustbench_dec.leaderboard.means import Mean
+from robustbench_dec.rendering.blocks import CLEAN, Block, Key, Seeds, audit_markdown, column_title, percent_text
+from robustbench_dec.rendering.text import escape_markdown, grid
+
+Paper = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""Percent by data set, method and column, a column being "clean" or like "fgsm@0.05"."""
+
+
+def markdown(blocks: Sequence[Block], cells: Mapping[Key, Seeds], paper: Mapping[Key, float], caption: str) -> str:
+    ours = {key: Mean.of(100 * accuracy for accuracy in seeds.values()) for key, seeds in cells.items()}
+    parts = ["# Ours against the paper", escape_markdown(caption), "Percent; differences and margins in points."]
+    verdicts: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)  # (last, first) -> (here, there)
+    for block in blocks:
+        parts += [f"## {escape_markdown(block.title)}", _differences(block, ours, paper)]
+        if len(block.methods) > 1:
+            margins = _margins(block, cells, paper)
+            parts.append(_margin_grid(block, margins))
+            attacked = [(_verdict(here.mean), _verdict(there)) for c, (here, there) in margins.items() if c != CLEAN]
+            verdicts[block.methods[-1], block.methods[0]] += attacked
+    parts += ["Margins are paired by seed: mean ± standard deviation of the difference.", "## Summary"]
+    for (last, first), pairs in verdicts.items():
+        counts = [Counter(pair[place] for pair in pairs) for place in (0, 1)]  # here, there
+        here, there = (f"{count['yes']} of {count['yes'] + count['no']}" for count in counts)
+        winner, loser = escape_markdown(titles.method(last)), escape_markdown(titles.method(first))
+        parts.append(f"{winner} wins {here} attacked columns here, {there} in the paper (against {loser}).")
+    percent = {key: entry.mean for key, entry in ours.items() if entry.seeds}
+    parts.append(audit_markdown("Audit of ours", blocks, percent))
+    parts.append(audit_markdown("Audit of the paper's numbers", blocks, paper))
+    return "\n\n".join(parts) + "\n"
+
+
+def _differences(block: Block, ours: Mapping[Key, Mean], paper: Mapping[Key, float]) -> str:
+    """Paper, ours and ours - paper, for every column and method."""
+    names = [escape_markdown(titles.method(method)) for method in block.methods]
+    body = []
+    for column in block.all_columns:
+        row = [escape_markdown(column_title(*column))]
+        for key in (block.key(method, column) for method in block.methods):
+            there = paper.get(key, nan)
+            # The paper's numbers keep the digits they were printed with.
+            row += ["--" if isnan(there) else f"{there:g}", percent_text(ours[key], 2), _signed(ours[key].mean - there)]
+        body.append(row)
+    return grid(["Column", *(f"{name}, {what}" for name in names for what in ("paper", "ours", "difference"))], body)
+
+
+def _margins(
+    block: Block, cells: Mapping[Key, Seeds], paper: Mapping[Key, float]
+) -> dict[tuple[str, float], tuple[Mean, float]]:
+    """By how many points the last method is above the first one: here (seed by seed) and in the paper."""
+    margins = {}
+    for column in block.all_columns:
+        last, first = block.key(block.methods[-1], column), block.key(block.methods[0], column)
+        # Paired, because a seed fixes split, batches and starting point for both.
+        both = sorted(cells[last].keys() & cells[first].keys())
+        here = Mean.of(100 * (cells[last][seed] - cells[first][seed]) for seed in both)
+        margins[column] = (here, paper.get(last, nan) - paper.get(first, nan))
+    return margins
+
+
+def _margin_grid(block: Block, margins: Mapping[tuple[str, float], tuple[Mean, float]]) -> str:
+    body = []
+    for column, (here, there) in margins.items():
+        verdicts = (_verdict(there), _verdict(here.mean))
+        same = "--" if "--" in verdicts else "yes" if verdicts[0] == verdicts[1] else "**no**"
+        body.append(
+            [escape_markdown(column_title(*column)), _signed(there), percent_text(here, 2, "+"), *verdicts, same]
+        )
+    last, first = (escape_markdown(titles.method(block.methods[place])) for place in (-1, 0))
+    return grid(["Column", "Margin, paper", "Margin, ours", f"{last} beats {first}, paper", "ours", "Same"], body)
+
+
+def percent_of(paper: Paper) -> dict[Key, float]:
+    """The paper's numbers by data set, method, attack and eps."""
+    percent: dict[Key, float] = {}
+    for dataset, methods in paper.items():
+        for method, numbers in methods.items():
+            for column, value in numbers.items():
+                match = re.fullmatch(r"(?P<attack>[^@]+)@(?P<eps>[0-9.eE+-]+)", column)
+                if column != "clean" and match is None:
+                    raise BadInput(f"a column of the paper should be 'clean' or like 'fgsm@0.05', not '{column}'")
+                attack, eps = (match["attack"], round(float(match["eps"]), 9)) if match else CLEAN
+                percent[dataset, method, attack, eps] = float(value)
+    return percent
+
+
+def _verdict(margin: float) -> str:
+    return "--" if isnan(margin) else "yes" if margin > 0 else "no"
+
+
+def _signed(points: float) -> str:
+    return "--" if isnan(points) else f"{points:+.2f}"
