@@ -17,8 +17,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from robustbench_dec.errors import BadInput
+from robustbench_dec.networks.lifelines import Lifelines
 
 TIMEOUT = 600.0
 """Seconds after which a rank that says nothing is given up; the others wait while rank 0 measures and writes."""
@@ -47,9 +49,14 @@ class Ranks:
         self.handed = 0
         """Bytes that this rank has handed to the transport: messages, and its part of every reduction and broadcast."""
         self._stopped = False
-        backend = "nccl" if self.device.type == "cuda" else "gloo"
+        # Before the group: the kernel closes what a dead process had opened first, first.
+        self.lifelines = Lifelines(self.rank, self.size)
+        backend, patience = "nccl" if self.device.type == "cuda" else "gloo", datetime.timedelta(seconds=timeout)
         try:
-            dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout))
+            store, _, _ = next(rendezvous("env://", timeout=patience))
+            group = dist.PrefixStore("group", store)
+            dist.init_process_group(backend, store=group, rank=self.rank, world_size=self.size, timeout=patience)
+            self.lifelines.meet(dist.PrefixStore("lifelines", store))
         except (RuntimeError, ValueError) as error:
             raise BadInput(
                 f"rank {self.rank} of {self.size} could not meet the others ({_first_line(error)}); start all of them "
@@ -90,8 +97,9 @@ class Ranks:
             return {}
         with self._naming(partners):
             works = dist.batch_isend_irecv(operations)
-        for work, partner in zip(works, partners if len(works) == len(partners) else [None] * len(works), strict=True):
-            with self._naming(partners if partner is None else [partner]):
+        each = len(works) == len(partners)  # NCCL makes one work of all
+        for k, work in enumerate(works):
+            with self._naming(partners[k : k + 1] if each else partners):
                 work.wait()
         return received
 
@@ -158,6 +166,7 @@ class Ranks:
             if dist.is_initialized():
                 with contextlib.suppress(RuntimeError):
                     dist.destroy_process_group()
+            self.lifelines.close()
 
     @property
     def _others(self) -> list[int]:
@@ -171,16 +180,19 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:
-            who = "rank" if len(partners) == 1 else "one of the ranks"
-            raise Lost(
-                f"rank {self.rank} lost its neighbour, {who} {', '.join(map(str, partners))}, {self.where} "
-                f"({_first_line(error)}); start the same command again and it goes on from the last save"
-            ) from error
+            raise self._lost(partners, _first_line(error)) from error
         if self._stopped:
-            raise Lost(
-                f"rank {self.rank} was asked to end {self.where}, most likely because another rank died; start the "
-                "same command again and it goes on from the last save"
-            )
+            raise self._lost([], "torchrun has asked this rank to end")
+
+    def _lost(self, partners: list[int], reason: str) -> Lost:
+        """What ended this rank; by the ranks that are proved dead, or else by those with whom it was speaking."""
+        lost = self.lifelines.dead() or sorted(set(partners))  # who is both sent to and received from is there twice
+        self.lifelines.leave(lost)
+        who = f"rank {lost[0]}" if len(lost) == 1 else f"one of the ranks {', '.join(map(str, lost))}"
+        what = f"lost its neighbour, {who}, {self.where}" if lost else f"was asked to end {self.where}"
+        return Lost(
+            f"rank {self.rank} {what} ({reason}); start the same command again and it goes on from the last save"
+        )
 
 
 def as_bytes(Z: Tensor) -> Tensor:

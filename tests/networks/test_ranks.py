@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -21,7 +22,8 @@ from robustbench_dec import files
 from robustbench_dec.commands.app import app
 from robustbench_dec.errors import BadInput
 from robustbench_dec.networks.crew import Alone
-from robustbench_dec.networks.ranks import Ranks, needed
+from robustbench_dec.networks.lifelines import Lifelines
+from robustbench_dec.networks.ranks import Lost, Ranks, needed
 from robustbench_dec.networks.simulated import Gossip
 from robustbench_dec.store import locks
 from tests.support import ROOT, on_ranks
@@ -171,6 +173,42 @@ def test_a_killed_rank_ends_the_others_by_name_and_the_rerun_goes_on(again: int,
         assert stacks[name].equal(Z)
     assert record["processes_used"] == sorted({2, again or 1})
     assert record["wire_bytes"] > 0
+
+
+def test_every_survivor_names_the_rank_that_died_and_not_the_one_that_left_because_of_it(tmp_path: Path) -> None:
+    killed = torchrun(3, *TRAIN, *fatal(tmp_path, "SIGKILL"), "--results", str(tmp_path / "results"))
+    named = re.findall(r"rank (\d) lost its neighbour, (.*?), in round 4 \(", killed.stderr)
+    assert sorted(named) == [("0", "rank 1"), ("2", "rank 1")], killed.stderr
+
+
+def test_a_rank_with_whom_two_messages_fail_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The transport may refuse a message before it is sent, when only the whole exchange is known to have failed."""
+    ranks = object.__new__(Ranks)
+    ranks.rank, ranks.size, ranks.device, ranks.where, ranks.handed = 0, 4, torch.device("cpu"), "in round 7", 0
+    ranks._stopped, ranks.lifelines = False, object.__new__(Lifelines)
+    monkeypatch.setattr(Lifelines, "leave", lambda self, blamed: None)
+    monkeypatch.setattr(Lifelines, "dead", lambda self: [])
+    monkeypatch.setattr(dist, "P2POp", lambda *of: of)
+
+    def refused(operations: list[Any]) -> Any:
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(dist, "batch_isend_irecv", refused)
+    data = torch.zeros(3, dtype=torch.uint8)
+    with pytest.raises(Lost, match=r"rank 0 lost its neighbour, rank 1, in round 7 \(Connection closed by peer\)"):
+        ranks.swap({1: data}, {1: 3})
+    with pytest.raises(Lost, match="lost its neighbour, one of the ranks 1, 3, in round 7"):
+        ranks.swap({1: data, 3: data}, {1: 3})
+    monkeypatch.setattr(Lifelines, "dead", lambda self: [2])
+    with pytest.raises(Lost, match="lost its neighbour, rank 2, in round 7"):
+        ranks.swap({1: data}, {1: 3})
+    ranks._stopped = True
+    monkeypatch.setattr(dist, "all_reduce", lambda values: None)
+    with pytest.raises(Lost, match=r"rank 0 lost its neighbour, rank 2, in round 7 \(torchrun has asked"):
+        ranks.add(torch.zeros(1))
+    monkeypatch.setattr(Lifelines, "dead", lambda self: [])
+    with pytest.raises(Lost, match=r"rank 0 was asked to end in round 7 \(torchrun has asked"):
+        ranks.add(torch.zeros(1))
 
 
 def test_a_silent_rank_is_given_up_after_the_time_out(tmp_path: Path) -> None:
