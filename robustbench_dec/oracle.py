@@ -1,5 +1,8 @@
 """Oracle: gradients of all nodes at once, metered, on minibatches that are a function of (seed, node, draw)."""
 
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -7,6 +10,24 @@ from torch import Tensor
 from robustbench_dec.errors import BadInput
 from robustbench_dec.ledger import Ledger
 from robustbench_dec.problem import Batch, Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Toss:
+    """A coin for each of all nodes, and which of the nodes are held here."""
+
+    heads: Tensor  # (nodes, 1), bool
+    rows: range
+
+    @property
+    def here(self) -> Tensor:
+        """Of the nodes that are held here, one per row: (n, 1)."""
+        return self.heads[self.rows.start : self.rows.stop]
+
+    @property
+    def count(self) -> int:
+        """Heads of all nodes."""
+        return int(self.heads.sum())
 
 
 class Oracle:
@@ -52,41 +73,65 @@ class Oracle:
         x0, y0 = x0.to(self.device), y0.to(self.device)
         return x0.expand(len(self.rows), -1).clone(), y0.expand(len(self.rows), -1).clone()
 
-    def draw(self, size: int) -> Batch:
-        """xi: an independent minibatch per node, without repetition inside a minibatch: tensors (n, size, ...)."""
+    def draw(self, size: int, busy: Toss | None = None) -> Batch:
+        """xi: an independent minibatch per node, without repetition inside a minibatch: tensors (n, size, ...).
+
+        With `busy`, only for the nodes whose coin shows heads: as many rows as there are of them here.
+        """
         if not 1 <= size <= self.m:
             raise BadInput(f"a batch must have 1 to {self.m} samples, the size of a node's share, not {size}")
-        rows = np.stack([self._indices(i, size) for i in self.rows])
+        node = torch.arange(len(self.rows)) if busy is None else busy.here.cpu().nonzero()[:, 0]
+        rows = [self._indices(self.rows[k], size) for k in node.tolist()]
         self.draws += 1
-        index = torch.from_numpy(rows).to(self.device)
-        node = torch.arange(len(self.rows), device=self.device)[:, None]
+        index = torch.from_numpy(np.stack(rows) if rows else np.zeros((0, size), dtype=np.int64)).to(self.device)
+        node = node.to(self.device)[:, None]
         return tuple(part[node, index] for part in self.shards)
 
     def grad(self, X: Tensor, Y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Gx (n, d) and Gy (n, q) at (X, Y) on `batch`; charged one paired call per sample."""
-        self.ledger.charge_gradients(batch[0].shape[1], y=True)
+        self.ledger.charge_gradients(batch[0].shape[1])
         Gx, Gy, self.losses = self.problem.grads(X, Y, batch)
         return Gx, Gy
 
+    def some_grad(self, X: Tensor, Y: Tensor, batch: Batch, busy: Toss) -> tuple[Tensor, Tensor]:
+        """The same for the `busy` nodes alone, on a batch drawn for them; 0 in the rows of the others."""
+        self.ledger.charge_gradients(batch[0].shape[1], busy=busy.count)
+        Gx, Gy, rows = torch.zeros_like(X), torch.zeros_like(Y), busy.here[:, 0]
+        if rows.any():
+            Gx[rows], Gy[rows], losses = self.problem.grads(X[rows], Y[rows], batch)
+            self.losses = self.losses.to(losses).masked_scatter(rows, losses)
+        return Gx, Gy
+
     def grad_x(self, X: Tensor, Y: Tensor | None, batch: Batch) -> Tensor:
-        """Gx (n, d) alone; Y = None stands for Y = 0."""
-        self.ledger.charge_gradients(batch[0].shape[1], y=False)
+        """Gx (n, d) alone; Y = None stands for Y = 0 in a method without y, where it is the whole call."""
+        self.ledger.charge_gradients(batch[0].shape[1], y=False, dual=Y is not None)
         Gx, self.losses = self.problem.grads_x(X, Y, batch)
         return Gx
+
+    def grad_y(self, X: Tensor, Y: Tensor, batch: Batch) -> Tensor:
+        """Gy (n, q) alone; charged half a call per sample."""
+        self.ledger.charge_gradients(batch[0].shape[1], x=False)
+        _, Gy, self.losses = self.problem.grads(X, Y, batch)
+        return Gy
 
     def full_grad(self, X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
         """The exact local gradients, over all m samples of each node; charged m calls."""
         return self.grad(X, Y, self.shards)
 
+    def ahead(self) -> AbstractContextManager[None]:
+        """What is asked for in here is for the next step, which will be charged for it."""
+        return self.ledger.ahead()
+
     def project(self, Y: Tensor) -> Tensor:
         """The nearest feasible point of every row."""
         return self.problem.project(Y)
 
-    def coin(self, probability: float) -> bool:
-        """One toss that all nodes share, a function of (seed, draw) like the minibatches."""
-        toss = bool(self._generator(self.nodes, 1).random() < probability)
+    def coins(self, probability: float, but: Toss | None = None) -> Toss:
+        """A toss per node, a function of (seed, node, draw) like the minibatches; tails where `but` shows heads."""
+        tosses = [self._generator(i, 1).random() < probability for i in range(self.nodes)]
         self.draws += 1
-        return toss
+        heads = torch.tensor(tosses, device=self.device)[:, None]
+        return Toss(heads if but is None else heads & ~but.heads, self.rows)
 
     def _indices(self, node: int, size: int) -> np.ndarray:
         if size == self.m:

@@ -3,7 +3,7 @@
     V = M U                                                         M is one gossip with W, or FastMix
     atc   X+ = M (X - eta_x Vx),   Y+ = P(M (Y + eta_y Vy))         adapt, then combine: two exchanges, one by one
     cta   X+ = M X - eta_x Vx,     Y+ = P(M Y + eta_y Vy)           combine, then adapt: all in one exchange
-    G+ = the trainer's estimate of the gradients at (X+, Y+)
+    G+ = the trainer's estimate of the gradients at (X+, Y+)         ahead: the next step is charged for it
     U+ = V + G+ - G                                                 from U = G, so that mean(U) = mean(G) for ever
 
 U is the tracker that still has to be mixed; kept like this, it travels together with the iterates of cta. For x and y

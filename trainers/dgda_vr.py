@@ -5,8 +5,9 @@
     V+ = V + g_B(X+, Y+) - g_B(X, Y)                       in the others: one minibatch B at both points
     D+ = W (D + V+ - V)                                    from D = V
 
-W X+ and W Y+ travel with D+, so a step is one exchange. m or 2 |B| oracle calls a step. With `restart_batch`, a mega
-minibatch stands for the full gradients. The paper's Table 1 calls this method "black".
+W X+ and W Y+ travel with D+, so a step is one exchange; the first step needs none, because the nodes start alike.
+m or 2 |B| oracle calls a step. With `restart_batch`, a mega minibatch stands for the full gradients.
+The paper's Table 1 calls this method "black".
 """
 
 from dataclasses import dataclass
@@ -49,18 +50,20 @@ class DGDAVR(Trainer):
 
     def init(self, oracle: Oracle, net: Network) -> State:
         X, Y = oracle.start()  # common to all nodes: W X = X, W Y = Y
-        Vx, Vy = fresh(oracle, X, Y, self.restart_batch)
+        with oracle.ahead():
+            Vx, Vy = fresh(oracle, X, Y, self.restart_batch)
         return State(X, Y, X.clone(), Y.clone(), Vx.clone(), Vy.clone(), Vx, Vy, steps(X))
 
     def step(self, state: State, oracle: Oracle, net: Network) -> State:
         X, Y = state.WX - self.eta_x * state.Dx, oracle.project(state.WY + self.eta_y * state.Dy)
         T = state.T + 1
-        if int(T[0]) % self.q == 0:
-            Vx, Vy = fresh(oracle, X, Y, self.restart_batch)
-        else:
-            B = oracle.draw(self.batch)
-            Bx_prev, By_prev = oracle.grad(state.X, state.Y, B)
-            Bx, By = oracle.grad(X, Y, B)
-            Vx, Vy = state.Vx + Bx - Bx_prev, state.Vy + By - By_prev
-        Dx, Dy, WX, WY = net.mix(state.Dx + Vx - state.Vx, state.Dy + Vy - state.Vy, X, Y)
+        with oracle.ahead():
+            if int(T[0]) % self.q == 0:
+                Vx, Vy = fresh(oracle, X, Y, self.restart_batch)
+            else:
+                B = oracle.draw(self.batch)
+                Bx_prev, By_prev = oracle.grad(state.X, state.Y, B)
+                Bx, By = oracle.grad(X, Y, B)
+                Vx, Vy = state.Vx + Bx - Bx_prev, state.Vy + By - By_prev
+            Dx, Dy, WX, WY = net.mix(state.Dx + Vx - state.Vx, state.Dy + Vy - state.Vy, X, Y)
         return State(X, Y, WX, WY, Dx, Dy, Vx, Vy, T)

@@ -34,13 +34,15 @@ class DMHSGD(Trainer):
 
     def init(self, oracle: Oracle, net: Network) -> Tracked:
         X, Y = oracle.start()
-        return begin(X, Y, *fresh(oracle, X, Y, self.first_batch or self.batch))
+        with oracle.ahead():
+            return begin(X, Y, *fresh(oracle, X, Y, self.first_batch or self.batch))
 
     def step(self, state: Tracked, oracle: Oracle, net: Network) -> Tracked:
         X, Y, Vx, Vy = move(state, net.mix, oracle, self.eta_x, self.eta_y, self.order)
         B = oracle.draw(self.batch)
-        Bx_prev, By_prev = oracle.grad(state.X, state.Y, B)
-        Bx, By = oracle.grad(X, Y, B)
+        with oracle.ahead():
+            Bx_prev, By_prev = oracle.grad(state.X, state.Y, B)
+            Bx, By = oracle.grad(X, Y, B)
         Gx = Bx + (1 - self.beta_x) * (state.Gx - Bx_prev)
         Gy = By + (1 - self.beta_y) * (state.Gy - By_prev)
         return Tracked(X, Y, Vx + Gx - state.Gx, Vy + Gy - state.Gy, Gx, Gy, state.T + 1)

@@ -6,13 +6,16 @@
     G+ = G + (omega / q) (g_B(X, Y) - g_B(X_prev, Y_prev))    otherwise: omega ~ Bernoulli(q), one B at both points
     U <- V + G+ - G                                           from U = G
 
-The nodes share p's and omega's tosses. The first G is g_B'. Expected oracle calls a step: p |B'| + (1 - p) q 2 |B|;
-2K exchanges. FastMix is the Chebyshev recursion, and G's old error is not multiplied by 1/q: both as in the paper.
+Each node tosses for itself, which averages the estimates' noise. The first G is g_B'. Expected oracle calls of a node
+in a step: p |B'| + (1 - p) q 2 |B|; the ledger has the mean over the nodes. 2K exchanges. FastMix is the Chebyshev
+recursion, and G's old error is not multiplied by 1/q: both as in the paper.
 """
 
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar
+
+import torch
 
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
@@ -37,16 +40,19 @@ class Dream(Trainer):
 
     def init(self, oracle: Oracle, net: Network) -> Tracked:
         X, Y = oracle.start()
-        return begin(X, Y, *fresh(oracle, X, Y, self.big_batch))
+        with oracle.ahead():
+            return begin(X, Y, *fresh(oracle, X, Y, self.big_batch))
 
     def step(self, state: Tracked, oracle: Oracle, net: Network) -> Tracked:
         X, Y, Vx, Vy = move(state, partial(net.fastmix, rounds=self.K), oracle, self.eta_x, self.eta_y, "atc")
-        Gx, Gy = state.Gx, state.Gy
-        if oracle.coin(self.p):
-            Gx, Gy = fresh(oracle, X, Y, self.big_batch)
-        elif oracle.coin(self.q):
-            B = oracle.draw(self.batch)
-            Bx_prev, By_prev = oracle.grad(state.X, state.Y, B)
-            Bx, By = oracle.grad(X, Y, B)
-            Gx, Gy = Gx + (Bx - Bx_prev) / self.q, Gy + (By - By_prev) / self.q
+        again = oracle.coins(self.p)
+        omega = oracle.coins(self.q, but=again)
+        with oracle.ahead():
+            B = oracle.draw(self.big_batch or oracle.m, again)
+            Fx, Fy = oracle.some_grad(X, Y, B, again)
+            B = oracle.draw(self.batch, omega)
+            Bx_prev, By_prev = oracle.some_grad(state.X, state.Y, B, omega)
+            Bx, By = oracle.some_grad(X, Y, B, omega)
+        Gx = torch.where(again.here, Fx, state.Gx + (Bx - Bx_prev) / self.q)  # B - B_prev is 0 where omega is
+        Gy = torch.where(again.here, Fy, state.Gy + (By - By_prev) / self.q)
         return Tracked(X, Y, Vx + Gx - state.Gx, Vy + Gy - state.Gy, Gx, Gy, state.T + 1)

@@ -6,6 +6,9 @@
 
 dx_i is -eta_x times the mean of node i's K_i gradients. The ledger counts what the busiest node does: max(K_i) |B|
 oracle calls a round. No correction of the directions: heterogeneity stalls it.
+
+Neither the paper's text nor its authors' code was at hand: what stands here comes from its abstract and from what
+others write about it, and only its invariants and limit cases are tested.
 """
 
 from dataclasses import dataclass

@@ -4,7 +4,8 @@
     X <- X - eta_x (Gx + C),   Y <- P(Y + eta_y (Gy + D))                                   K times from X0, Y0
     X <- mean(X),   Y <- mean(Y)                                                            second all-reduce
 
-(K + 1) m oracle calls a round. Dec-FedTrack on W = J, but for its correction, which is one round old.
+K m oracle calls a round, because the first local gradients are those that were sent.
+Dec-FedTrack on W = J, but for its correction, which is one round old.
 """
 
 from dataclasses import dataclass
@@ -40,8 +41,10 @@ class FedGDAGT(Trainer):
 
     def step(self, state: State, oracle: Oracle, net: Network) -> State:
         X, Y = state
-        C, D = first_correction("lemma", net, *oracle.full_grad(X, Y))
-        for _ in range(self.K):
-            Gx, Gy = oracle.full_grad(X, Y)
+        Gx, Gy = oracle.full_grad(X, Y)
+        C, D = first_correction("lemma", net, Gx, Gy)
+        for k in range(self.K):
+            if k > 0:
+                Gx, Gy = oracle.full_grad(X, Y)
             X, Y = X - self.eta_x * (Gx + C), oracle.project(Y + self.eta_y * (Gy + D))
         return State(*net.mean(X, Y))

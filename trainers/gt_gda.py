@@ -30,9 +30,11 @@ class GTGDA(Trainer):
 
     def init(self, oracle: Oracle, net: Network) -> Tracked:
         X, Y = oracle.start()
-        return begin(X, Y, *oracle.full_grad(X, Y))
+        with oracle.ahead():
+            return begin(X, Y, *oracle.full_grad(X, Y))
 
     def step(self, state: Tracked, oracle: Oracle, net: Network) -> Tracked:
         X, Y, Vx, Vy = move(state, net.mix, oracle, self.eta_x, self.eta_y, self.order)
-        Gx, Gy = oracle.full_grad(X, Y)
+        with oracle.ahead():
+            Gx, Gy = oracle.full_grad(X, Y)
         return Tracked(X, Y, Vx + Gx - state.Gx, Vy + Gy - state.Gy, Gx, Gy, state.T + 1)

@@ -36,16 +36,18 @@ class GTSRVR(Trainer):
 
     def init(self, oracle: Oracle, net: Network) -> Tracked:
         X, Y = oracle.start()
-        return begin(X, Y, *fresh(oracle, X, Y, self.restart_batch))
+        with oracle.ahead():
+            return begin(X, Y, *fresh(oracle, X, Y, self.restart_batch))
 
     def step(self, state: Tracked, oracle: Oracle, net: Network) -> Tracked:
         X, Y, Vx, Vy = move(state, net.mix, oracle, self.eta_x, self.eta_y, self.order)
         t, root = int(state.T[0]) + 1, ceil(sqrt(oracle.m))
-        if t % (self.q or root) == 0:
-            Gx, Gy = fresh(oracle, X, Y, self.restart_batch)
-        else:
-            B = oracle.draw(self.batch or root)
-            Bx_prev, By_prev = oracle.grad(state.X, state.Y, B)
-            Bx, By = oracle.grad(X, Y, B)
-            Gx, Gy = state.Gx + Bx - Bx_prev, state.Gy + By - By_prev
+        with oracle.ahead():
+            if t % (self.q or root) == 0:
+                Gx, Gy = fresh(oracle, X, Y, self.restart_batch)
+            else:
+                B = oracle.draw(self.batch or root)
+                Bx_prev, By_prev = oracle.grad(state.X, state.Y, B)
+                Bx, By = oracle.grad(X, Y, B)
+                Gx, Gy = state.Gx + Bx - Bx_prev, state.Gy + By - By_prev
         return Tracked(X, Y, Vx + Gx - state.Gx, Vy + Gy - state.Gy, Gx, Gy, state.T + 1)

@@ -4,6 +4,9 @@
     X <- mean(X),        Y <- mean(Y)               one all-reduce
 
 K |B| oracle calls a round.
+
+Neither the paper's text nor its authors' code was at hand: what stands here comes from its abstract and from what
+others write about it, and only its invariants and limit cases are tested.
 """
 
 from dataclasses import dataclass

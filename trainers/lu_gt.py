@@ -6,6 +6,9 @@
 
 Ordinary gradient tracking, V = G + C, that mixes in every K-th step only. Published for minimisation; here both blocks
 are tracked. K m oracle calls a round. Dec-FedTrack has the mean of the K gradients where this has the last.
+
+Neither the paper's text nor its authors' code was at hand: what stands here comes from its abstract and from what
+others write about it, and only its invariants and limit cases are tested.
 """
 
 from dataclasses import dataclass

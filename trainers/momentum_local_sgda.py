@@ -5,8 +5,12 @@
     U <- (1 - beta_x alpha) U + beta_x alpha Gx,   V <- (1 - beta_y alpha) V + beta_y alpha Gy
     X, Y, U, V <- their means                                                        one all-reduce
 
-Gx and Gy are taken at the new (X, Y), on one batch; U and V start as the first gradients. K |B| oracle calls a round
-and |B| once. With alpha <= 1, Y stays between feasible points. No correction: heterogeneity stalls it for K > 1.
+Gx and Gy are taken at the new (X, Y), on one batch; U and V start as the first gradients. K |B| oracle calls a round:
+the last gradient of a round is the first of the next. With alpha <= 1, Y stays between feasible points.
+No correction: heterogeneity stalls it for K > 1.
+
+Neither the paper's text nor its authors' code was at hand: what stands here comes from its abstract and from what
+others write about it, and only its invariants and limit cases are tested.
 """
 
 from dataclasses import dataclass
@@ -50,7 +54,8 @@ class MomentumLocalSGDA(Trainer):
 
     def init(self, oracle: Oracle, net: Network) -> State:
         X, Y = oracle.start()
-        return State(X, Y, *oracle.grad(X, Y, oracle.draw(self.batch)))
+        with oracle.ahead():
+            return State(X, Y, *oracle.grad(X, Y, oracle.draw(self.batch)))
 
     def step(self, state: State, oracle: Oracle, net: Network) -> State:
         X, Y, U, V = state
@@ -58,6 +63,7 @@ class MomentumLocalSGDA(Trainer):
         for _ in range(self.K):
             X = X - self.alpha * self.eta_x * U
             Y = Y + self.alpha * (oracle.project(Y + self.eta_y * V) - Y)
-            Gx, Gy = oracle.grad(X, Y, oracle.draw(self.batch))
+            with oracle.ahead():  # the next local step moves along it
+                Gx, Gy = oracle.grad(X, Y, oracle.draw(self.batch))
             U, V = (1 - weight_x) * U + weight_x * Gx, (1 - weight_y) * V + weight_y * Gy
         return State(*net.mean(X, Y, U, V))

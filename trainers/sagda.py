@@ -4,7 +4,10 @@
     X <- X - eta_x (Gx + C),   Y <- P(Y + eta_y (Gy + D))                  K times, each on a new batch, from X0, Y0
     X <- X0 + server_x mean(X - X0),   Y <- P(Y0 + server_y mean(Y - Y0))                         second all-reduce
 
-(K + 1) |B| oracle calls a round. All clients take part in every round.
+(K + 1) |B| oracle calls a round, or K m where B is a node's whole share. All clients take part in every round.
+
+Neither the paper's text nor its authors' code was at hand: what stands here comes from its abstract and from what
+others write about it, and only its invariants and limit cases are tested.
 """
 
 from dataclasses import dataclass
@@ -43,9 +46,11 @@ class SAGDA(Trainer):
 
     def step(self, state: State, oracle: Oracle, net: Network) -> State:
         X0, Y0 = X, Y = state
-        C, D = first_correction("lemma", net, *oracle.grad(X, Y, oracle.draw(self.batch)))
-        for _ in range(self.K):
-            Gx, Gy = oracle.grad(X, Y, oracle.draw(self.batch))
+        Gx, Gy = oracle.grad(X, Y, oracle.draw(self.batch))
+        C, D = first_correction("lemma", net, Gx, Gy)
+        for k in range(self.K):
+            if k > 0 or self.batch < oracle.m:  # a whole share drawn again would give the same gradients
+                Gx, Gy = oracle.grad(X, Y, oracle.draw(self.batch))
             X, Y = X - self.eta_x * (Gx + C), oracle.project(Y + self.eta_y * (Gy + D))
         shift_x, shift_y = net.mean(X - X0, Y - Y0)
         return State(X0 + self.server_x * shift_x, oracle.project(Y0 + self.server_y * shift_y))

@@ -168,7 +168,8 @@ def _row(run: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
         "sfo_y": ledger["sfo_y"],
         "comm_rounds": ledger["rounds"],
         "messages": ledger["messages"],
-        "bytes_payload": ledger["bytes_per_edge"] * ledger["directed_edges"],
+        "bytes_payload": ledger["bytes_per_edge"] * ledger["directed_edges"]
+        + ledger.get("server_bytes", 0) * ledger["nodes"],
         "bytes_wire": run.get("wire_bytes"),  # a simulated network has no wire
         "wall_s": cell["wall_s"],
         "torch_version": cell["versions"]["torch"],

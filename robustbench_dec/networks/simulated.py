@@ -27,6 +27,8 @@ class SimulatedNetwork(Network):
         self.nodes = len(W)
         self.rows = range(self.nodes)
         self.spectral_rate = topology.spectral_rate(W)
+        self.eigenvalues = np.linalg.eigvalsh((W + W.T) / 2)[:-1]
+        self.lazy_rate = topology.spectral_rate((np.eye(self.nodes) + W) / 2)
         off_diagonal = (W != 0) & ~np.eye(self.nodes, dtype=bool)
         self.ledger = Ledger(self.nodes, directed_edges=int(off_diagonal.sum()))
         self._gossip = self._draw()  # a W that these faults cannot have is refused now

@@ -49,13 +49,17 @@ class Standing:
     effort: Effort = field(default_factory=Effort)
 
 
+LOSSES = "oracle.losses"
+"""The name of the nodes' last losses among the tensors of the state; no field has a dot in its name."""
+
+
 class Entry(BaseModel):
     """What stands in the file beside the tensors of the state."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
-    ledger: dict[str, int]
+    ledger: dict[str, int | dict[str, int]]
     draws: int
     loss: float
     smallest: float
@@ -87,11 +91,12 @@ class Journal:
         """The whole stacks, from all processes, and the rest, by the one that writes."""
         wire_bytes = self.crew.total(self.crew.wire_bytes)
         whole = {name: self.crew.gather(Z) for name, Z in at.state._asdict().items()}
+        whole[LOSSES] = self.crew.gather(self.oracle.losses)
         if not self.crew.writes:
             return
         entry = Entry(
             id=self.run_id,
-            ledger=at.costs,
+            ledger=self.net.ledger.saved(),
             draws=self.oracle.draws,
             loss=at.value,
             smallest=at.reference,
@@ -124,6 +129,9 @@ class Journal:
             name: self.crew.scatter(None if tensors is None else tensors[name].to(Z.device), Z)
             for name, Z in first._asdict().items()
         }
+        # A node that asks for no gradient in the next round keeps the loss that it has.
+        losses = self.oracle.losses
+        self.oracle.losses = self.crew.scatter(None if tensors is None else tensors[LOSSES].to(losses.device), losses)
         return type(first)(**stacks)
 
     def _newest(self) -> tuple[Entry, bytes] | None:

@@ -1,5 +1,6 @@
 """What travels between nodes, what it costs, and which samples they see."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from robustbench_dec.networks import topology
 from robustbench_dec.networks.simulated import SimulatedNetwork
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Batch, Problem
+from robustbench_dec.problems.quadratic import Quadratic
 from tests.support.matrices import DIRECTED, usual_graphs
 
 matrices = st.one_of(
@@ -56,7 +58,10 @@ def test_mixing_is_the_product_with_w_and_keeps_the_mean(W: np.ndarray, width: i
 def test_fast_mixing_keeps_the_mean(W: np.ndarray, rounds: int, seed: int) -> None:
     Z = stack(len(W), 3, seed)
     before = Z.clone()
-    mixed = SimulatedNetwork(W).fastmix(Z, rounds=rounds)
+    try:
+        mixed = SimulatedNetwork(W).fastmix(Z, rounds=rounds)
+    except BadInput:  # so few rounds would swing
+        return
     assert (mixed.mean(0) - Z.mean(0)).abs().max() < 1e-12
     assert Z.equal(before)
 
@@ -65,7 +70,7 @@ def test_fast_mixing_keeps_the_mean(W: np.ndarray, rounds: int, seed: int) -> No
 @pytest.mark.parametrize("K", [1, 2, 3, 7])
 def test_fast_mixing_is_a_chebyshev_polynomial_of_w(graph: str, nodes: int, K: int) -> None:
     """p_K(w) = eta^(K/2) (U_K(w / l) - sqrt(eta) U_{K-1}(w / l)), U of the second kind, on every eigenvalue w of W."""
-    W = topology.build(graph, nodes, "metropolis")
+    W = (np.eye(nodes) + topology.build(graph, nodes, "metropolis")) / 2
     values, vectors = np.linalg.eigh(W)
     largest = max(abs(values[0]), abs(values[-2]))  # below the eigenvalue 1 of the mean
     root = np.sqrt(1 - largest**2)
@@ -146,7 +151,8 @@ def test_messages_and_bytes_follow_the_formulas(W: np.ndarray, edges: int) -> No
     net.fastmix(X, Y, rounds=4)
     assert net.ledger == Ledger(len(W), edges, exchanges=5, messages=5 * edges, bytes_per_edge=5 * row)
     net.mean(X, Y)
-    assert net.ledger == Ledger(len(W), edges, exchanges=5, messages=5 * edges, bytes_per_edge=5 * row, all_reduces=1)
+    assert net.ledger == Ledger(len(W), edges, exchanges=5, messages=5 * edges, bytes_per_edge=5 * row, all_reduces=1,
+                                server_bytes=2 * row)  # fmt: skip
 
 
 def test_an_exact_mean_is_the_same_in_every_row() -> None:
@@ -246,12 +252,58 @@ def test_every_sample_is_drawn_equally_often() -> None:
     assert (counts - 600).abs().max() < 5 * (1500 * 0.4 * 0.6) ** 0.5  # five standard deviations
 
 
-def test_a_coin_is_shared_fair_and_a_function_of_its_position() -> None:
+def test_every_node_has_a_fair_coin_of_its_own_that_is_a_function_of_its_position() -> None:
     fresh = oracle(seed=1)
-    tosses = [fresh.coin(0.3) for _ in range(600)]
+    tosses = torch.cat([fresh.coins(0.3).heads for _ in range(600)], 1)  # (nodes, 600)
     assert fresh.draws == 600
-    assert abs(sum(tosses) - 180) < 5 * (600 * 0.3 * 0.7) ** 0.5
+    assert (tosses.sum(1) - 180).abs().max() < 5 * (600 * 0.3 * 0.7) ** 0.5
+    both = (tosses[0] & tosses[1]).sum().item()
+    assert abs(both - 600 * 0.09) < 5 * (600 * 0.09 * 0.91) ** 0.5  # neither shared nor opposite
     again = oracle(seed=1)
     again.draws = 100
-    assert [again.coin(0.3) for _ in range(20)] == tosses[100:120]
-    assert not oracle().coin(0.0) and oracle().coin(1.0)
+    assert torch.equal(torch.cat([again.coins(0.3).heads for _ in range(20)], 1), tosses[:, 100:120])
+    assert oracle().coins(0.0).count == 0 and oracle().coins(1.0).count == fresh.nodes
+    first = oracle(seed=1).coins(0.3)
+    assert not (oracle(seed=1).coins(1.0, but=first).heads & first.heads).any()
+
+
+def test_only_the_busy_nodes_are_asked_and_the_ledger_has_the_mean() -> None:
+    def oracle(seed: int) -> Oracle:
+        return Oracle(Quadratic(m=5, noise=0.3), 7, seed, Ledger(7, 0))
+
+    fresh = oracle(seed=1)
+    X, Y = fresh.start()
+    toss = fresh.coins(0.5)
+    assert 0 < toss.count < fresh.nodes
+    Gx, Gy = fresh.some_grad(X, Y, fresh.draw(3, toss), toss)
+    again = oracle(seed=1)
+    again.coins(0.5)
+    all_x, all_y = again.grad(X, Y, again.draw(3))
+    assert torch.equal(Gx, all_x * toss.here) and torch.equal(Gy, all_y * toss.here)
+    assert fresh.ledger.sfo == 3 * toss.count // fresh.nodes
+    assert fresh.ledger.parts.get("sfo", 0) == 2 * (3 * toss.count % fresh.nodes)
+
+
+@pytest.mark.parametrize("nodes, rounds, lazy", [(10, 2, False), (10, 1, True), (20, 1, True), (20, 3, False)])
+def test_fast_mixing_that_would_swing_mixes_with_half_of_itself(nodes: int, rounds: int, lazy: bool) -> None:
+    W = topology.build("ring", nodes)
+    M = SimulatedNetwork(W).fastmix(torch.eye(nodes, dtype=torch.float64), rounds=rounds).numpy()
+    V = (np.eye(nodes) + W) / 2 if lazy else W
+    root = np.sqrt(topology.spectral_rate(V))
+    eta = (1 - root) / (1 + root)
+    U_prev = U = np.eye(nodes)
+    for _ in range(rounds):
+        U_prev, U = U, (1 + eta) * V @ U - eta * U_prev
+    np.testing.assert_allclose(M, U, atol=1e-12)
+    values = np.linalg.eigvalsh(M)
+    assert values[0] >= -0.5 and values[-1] == pytest.approx(1) and values[-2] < 1
+
+
+def test_fast_mixing_that_swings_all_the_same_is_refused() -> None:
+    net = SimulatedNetwork(topology.build("ring", 50))
+    sentence = r"fastmix with 3 rounds of gossip would turn the nodes' differences around .*; (\d+) rounds would do"
+    with pytest.raises(BadInput, match=sentence) as refusal:
+        net.fastmix(torch.eye(50), rounds=3)
+    enough = re.search(r"; (\d+) rounds", str(refusal.value))
+    assert enough and net.ledger.exchanges == 0
+    net.fastmix(torch.eye(50), rounds=int(enough[1]))

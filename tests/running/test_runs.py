@@ -234,6 +234,7 @@ def test_run_json_has_the_costs_of_the_formulas(name: str, blocks: int, split: i
         "messages": T * edges,
         "bytes_per_edge": T * 2 * (d + blocks * q) * 4,
         "all_reduces": 1,
+        "server_bytes": 2 * (d + blocks * q) * 4,
     }
     curve = rows_of(folder / "curve.csv")
     assert [int(row["round"]) for row in curve] == [0, 2, 4, 6]

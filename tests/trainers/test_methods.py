@@ -7,6 +7,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -37,6 +38,7 @@ from tests.support.quick_trainers import (
     stage,
     states,
 )
+from trainers.dec_fedtrack import DecFedTrack
 from trainers.dgda_vr import DGDAVR
 from trainers.dm_hsgd import DMHSGD
 from trainers.dream import Dream
@@ -45,6 +47,7 @@ from trainers.fedgda_gt import FedGDAGT
 from trainers.gt_da import GTDA
 from trainers.gt_gda import GTGDA
 from trainers.gt_srvr import GTSRVR
+from trainers.k_gt import KGT
 from trainers.local_sgda import LocalSGDA
 from trainers.lu_gt import LUGT
 from trainers.momentum_local_sgda import MomentumLocalSGDA
@@ -56,8 +59,6 @@ ALIKE = replace(QUIET, heterogeneity=0.0)
 TRACKERS = {
     "gt_gda": GTGDA(**TRACKING),
     "gt_gda cta": GTGDA(**TRACKING, order="cta"),
-    "gt_da": GTDA(**TRACKING, period=3),
-    "gt_da cta": GTDA(**TRACKING, period=3, order="cta"),
     "gt_srvr": GTSRVR(**TRACKING, q=3, batch=2),
     "gt_srvr cta": GTSRVR(**TRACKING, order="cta"),
     "gt_srvri": GTSRVR(**TRACKING, q=3, batch=2, restart_batch=6),
@@ -90,7 +91,7 @@ def estimator(trainer: Any, oracle: Oracle) -> Callable[..., Gradients]:
         return tuple(g + scale * (a - b) for g, a, b in zip(G, new, old, strict=True))
 
     def estimate(t: int, X: Tensor, Y: Tensor, X_prev: Tensor, Y_prev: Tensor, G: Gradients) -> Any:
-        if isinstance(trainer, GTGDA | GTDA):
+        if isinstance(trainer, GTGDA):
             return oracle.full_grad(X, Y)
         if isinstance(trainer, GTSRVR):
             root = ceil(oracle.m**0.5)
@@ -98,9 +99,13 @@ def estimator(trainer: Any, oracle: Oracle) -> Callable[..., Gradients]:
                 return plain(X, Y, trainer.restart_batch)
             return spider(X, Y, X_prev, Y_prev, G, trainer.batch or root)
         if isinstance(trainer, Dream):
-            if t == 0 or oracle.coin(trainer.p):
+            if t == 0:
                 return plain(X, Y, trainer.big_batch)
-            return spider(X, Y, X_prev, Y_prev, G, trainer.batch, 1 / trainer.q) if oracle.coin(trainer.q) else G
+            again, omega = oracle.coins(trainer.p).heads, oracle.coins(trainer.q).heads
+            whole = plain(X, Y, trainer.big_batch or oracle.m)  # every node's, of which each takes what its coins say
+            moved = spider(X, Y, X_prev, Y_prev, G, trainer.batch, 1 / trainer.q)
+            kept = [torch.where(omega, new, old) for new, old in zip(moved, G, strict=True)]
+            return tuple(torch.where(again, new, old) for new, old in zip(whole, kept, strict=True))
         if t == 0:
             return plain(X, Y, trainer.first_batch or trainer.batch)
         B = oracle.draw(trainer.batch)
@@ -127,8 +132,6 @@ def test_trackers_follow_the_papers_recursion(name: str, problem: Quadratic) -> 
         G_prev, G = G, estimate(t, X, Y, X_prev, Y_prev, G)
         Vx, Vy = M @ (Vx + G[0] - G_prev[0]), M @ (Vy + G[1] - G_prev[1])
         eta_x, eta_y = trainer.eta_x, trainer.eta_y
-        if isinstance(trainer, GTDA):
-            eta_x, eta_y = (eta_x, 0) if t % trainer.period == 0 else (0, eta_y)
         X_prev, Y_prev = X, Y
         if getattr(trainer, "order", "atc") == "atc":
             X, Y = M @ (X - eta_x * Vx), oracle.project(M @ (Y + eta_y * Vy))
@@ -205,12 +208,10 @@ def test_dream_keeps_its_estimate_or_corrects_it_by_the_difference_over_q() -> N
     kept = 0
     for before, after in pairwise(path):
         difference = oracle.full_grad(after.X, after.Y)[0] - oracle.full_grad(before.X, before.Y)[0]
-        change = after.Gx - before.Gx
-        if torch.equal(after.Gx, before.Gx):
-            kept += 1
-        else:
-            assert (change - 2 * difference).abs().max() < 1e-11
-    assert 15 < kept < 45
+        for change, gap in zip(after.Gx - before.Gx, difference, strict=True):  # every node tosses for itself
+            kept += bool((change == 0).all())
+            assert min(change.abs().max(), (change - 2 * gap).abs().max()) < 1e-11
+    assert 200 < kept < 400  # of 60 rounds of 10 nodes
 
 
 @pytest.mark.parametrize("name", ["local_sgda", "momentum_local_sgda", "fed_norm_sgda", "sagda", "fedgda_gt"])
@@ -297,6 +298,25 @@ def test_normalised_updates_optimise_the_mean_of_the_nodes_and_naive_ones_anothe
     assert fine > 0.9 * coarse
 
 
+@pytest.mark.parametrize("order", ["atc", "cta"])
+@pytest.mark.parametrize("problem", [NOISY, NOISY_BOX], ids=["free", "box"])
+def test_gt_da_moves_one_block_at_a_time_along_that_blocks_tracker(problem: Quadratic, order: Any) -> None:
+    """V = W (V + G - G_prev) of the block that moves, G its full gradients; the other block is mixed."""
+    oracle, net = stage(problem)
+    W = torch.from_numpy(net.matrix())
+    X, Y = oracle.start()
+    V, G_prev = {"x": X - X, "y": Y - Y}, {"x": X - X, "y": Y - Y}
+    for t, state in enumerate(states(GTDA(**TRACKING, period=3, order=order), problem, 25)[1:]):
+        block = "x" if t % 3 == 0 else "y"
+        G = oracle.full_grad(X, Y)[0 if block == "x" else 1]
+        V[block] = W @ (V[block] + G - G_prev[block])
+        G_prev[block] = G
+        step_x, step_y = (-0.1 * V["x"], 0 * Y) if block == "x" else (0 * X, 0.2 * V["y"])
+        X, Y = (W @ (X + step_x), W @ (Y + step_y)) if order == "atc" else (W @ X + step_x, W @ Y + step_y)
+        Y = oracle.project(Y)
+        assert max((state.X - X).abs().max(), (state.Y - Y).abs().max()) < 1e-11
+
+
 def test_lu_gts_corrections_average_to_zero() -> None:
     for state in states(LUGT(**LOCAL), NOISY_BOX, 25):
         assert state.C.mean(0).abs().max() < 1e-12
@@ -342,55 +362,100 @@ def test_every_trainer_takes_a_step_on_a_network_of_digits(name: str, digits: Un
 
 # --- prices -----------------------------------------------------------------------------------------------------------
 
-T, K, b, m, WIDTH = 6, 5, 2, NOISY.m, NOISY.d + NOISY.q
-PRICES: list[tuple[Trainer, int, int, int, int]] = [
-    # trainer, SFO calls at first, in T rounds, exchanges a round, all-reduces a round
-    (GTGDA(**TRACKING), m, T * m, 2, 0),
-    (GTGDA(**TRACKING, order="cta"), m, T * m, 1, 0),
-    (GTDA(**TRACKING), m, T * m, 2, 0),
-    (GTDA(**TRACKING, order="cta"), m, T * m, 1, 0),
-    (GTSRVR(**TRACKING, q=3, batch=b), m, 2 * m + 4 * 2 * b, 2, 0),
-    (GTSRVR(**TRACKING), m, 2 * m + 4 * 2 * 3, 2, 0),  # q = S = ceil(sqrt(8)) = 3
-    (GTSRVR(**TRACKING, q=2, batch=b, restart_batch=5), 5, 3 * 5 + 3 * 2 * b, 2, 0),
-    (DGDAVR(**TRACKING, q=3, batch=b), m, 2 * m + 4 * 2 * b, 1, 0),
-    (DMHSGD(**TRACKING, batch=b, first_batch=7), 7, T * 2 * b, 2, 0),
-    (DMHSGD(**TRACKING, batch=b), b, T * 2 * b, 2, 0),
-    (Dream(**TRACKING, p=1.0, K=3, big_batch=7, batch=b), 7, T * 7, 2 * 3, 0),
-    (Dream(**TRACKING, p=1e-9, q=1.0, K=2, big_batch=7, batch=b), 7, T * 2 * b, 2 * 2, 0),
-    (LocalSGDA(**LOCAL, batch=b), 0, T * K * b, 0, 1),
-    (MomentumLocalSGDA(**LOCAL, batch=b), b, T * K * b, 0, 1),
-    (FedNormSGDA(**LOCAL, batch=b), 0, T * K * b, 0, 1),
-    (SAGDA(**LOCAL, batch=b), 0, T * (K + 1) * b, 0, 2),
-    (FedGDAGT(**LOCAL), 0, T * (K + 1) * m, 0, 2),
-    (LUGT(**LOCAL), 0, T * K * m, 1, 0),
-]
+# Ten rounds of NOISY: d = 6, q = 4, a node's share m = 8, minibatches of 2, K = 5 local steps; ten nodes on a ring. By
+# hand, from the papers' price lists: gradients in x and in y per node until x_10 is reached, exchanges, all-reduces,
+# numbers that went over a directed edge, and numbers that a node sent to a server and got from it.
+PRICES: dict[str, tuple[Trainer, int, int, int, int, int, int]] = {
+    # first correction 2, then 10 x 5 x 2; z, r, x, y: 20 numbers an exchange; its mean: 10 up, 10 down
+    "dec_fedtrack": (DecFedTrack(eta_c=0.02, eta_d=0.04, K=5, batch=2), 102, 102, 10, 1, 200, 20),
+    "k_gt": (KGT(eta_c=0.02, K=5, batch=2), 102, 0, 10, 1, 120, 12),
+    # ten full gradients, at x_0 to x_9; trackers and iterates, in two exchanges or in one
+    "gt_gda atc": (GTGDA(**TRACKING), 80, 80, 20, 0, 200, 0),
+    "gt_gda cta": (GTGDA(**TRACKING, order="cta"), 80, 80, 10, 0, 200, 0),
+    # steps 0, 4, 8 in x and seven in y, each with its own block's gradients and tracker: 3 x (6 + 10) + 7 x (4 + 10)
+    "gt_da atc": (GTDA(**TRACKING, period=4), 24, 56, 20, 0, 146, 0),
+    "gt_da cta": (GTDA(**TRACKING, period=4, order="cta"), 24, 56, 10, 0, 146, 0),
+    # afresh at x_0, x_3, x_6, x_9 with 8, at two points with 2 in the six others
+    "gt_srvr atc": (GTSRVR(**TRACKING, q=3, batch=2), 56, 56, 20, 0, 200, 0),
+    "gt_srvr cta": (GTSRVR(**TRACKING, q=3, batch=2, order="cta"), 56, 56, 10, 0, 200, 0),
+    "gt_srvr, its own q and batch of 3": (GTSRVR(**TRACKING), 68, 68, 20, 0, 200, 0),
+    "gt_srvri": (GTSRVR(**TRACKING, q=2, batch=2, restart_batch=5), 45, 45, 20, 0, 200, 0),
+    # the same, but x_1 needs no exchange: the nodes start alike
+    "dgda_vr": (DGDAVR(**TRACKING, q=3, batch=2), 56, 56, 9, 0, 180, 0),
+    # 7 at x_0, 2 at two points nine times
+    "dm_hsgd atc": (DMHSGD(**TRACKING, batch=2, first_batch=7), 43, 43, 20, 0, 200, 0),
+    "dm_hsgd cta": (DMHSGD(**TRACKING, batch=2, first_batch=7, order="cta"), 43, 43, 10, 0, 200, 0),
+    "dm_hsgd, a first batch like the others": (DMHSGD(**TRACKING, batch=2), 38, 38, 20, 0, 200, 0),
+    "dream, always afresh": (Dream(**TRACKING, p=1.0, K=3, big_batch=7, batch=2), 70, 70, 60, 0, 600, 0),
+    "dream, never afresh": (Dream(**TRACKING, p=1e-9, q=1.0, K=2, big_batch=7, batch=2), 43, 43, 40, 0, 400, 0),
+    # 10 x 5 x 2; x and y up and down
+    "local_sgda": (LocalSGDA(**LOCAL, batch=2), 100, 100, 0, 10, 0, 200),
+    "momentum_local_sgda": (MomentumLocalSGDA(**LOCAL, batch=2), 100, 100, 0, 10, 0, 400),  # and both momenta
+    "fed_norm_sgda": (FedNormSGDA(**LOCAL, batch=2), 100, 100, 0, 10, 0, 220),  # and K_i
+    "sagda": (SAGDA(**LOCAL, batch=2), 120, 120, 0, 20, 0, 400),  # one batch more, for the control variates
+    "sagda, full": (SAGDA(**LOCAL, batch=8), 400, 400, 0, 20, 0, 400),  # the first local gradients are those sent
+    "fedgda_gt": (FedGDAGT(**LOCAL), 400, 400, 0, 20, 0, 400),
+    "lu_gt": (LUGT(**LOCAL), 400, 400, 10, 0, 200, 0),
+}
 
 
-@pytest.mark.parametrize("trainer, first, later, exchanges, all_reduces", PRICES, ids=lambda v: getattr(v, "title", ""))
-def test_costs_are_those_of_the_papers(
-    trainer: Trainer, first: int, later: int, exchanges: int, all_reduces: int
-) -> None:
+def test_every_trainer_has_its_price() -> None:
+    named = {name.split(",")[0].split(" ")[0].replace("gt_srvri", "gt_srvr") for name in PRICES}
+    assert named == {*shelf.names("trainer")}
+
+
+@pytest.mark.parametrize("name", PRICES)
+def test_ten_rounds_cost_what_the_papers_price_lists_say(name: str) -> None:
+    trainer, in_x, in_y, exchanges, all_reduces, over_an_edge, with_the_server = PRICES[name]
     oracle, net = stage(NOISY)
-    state = trainer.init(oracle, net)
-    ledger = net.ledger
-    assert (ledger.sfo, ledger.exchanges, ledger.all_reduces) == (first, 0, 0)
-    for _ in range(T):
+    state, ledger = trainer.init(oracle, net), net.ledger
+    if not name.startswith(("dec_fedtrack", "k_gt")):  # which pay for their first corrections at once
+        assert (ledger.sfo, ledger.exchanges, ledger.all_reduces, ledger.bytes_per_edge) == (0, 0, 0, 0)
+    for _ in range(10):
         state = trainer.step(state, oracle, net)
-    assert ledger.sfo == ledger.sfo_x == ledger.sfo_y == first + later
-    assert ledger.exchanges == T * exchanges
-    assert ledger.all_reduces == T * all_reduces
-    if exchanges:  # trackers and iterates of both blocks, each sent once a gossip
-        gossips = trainer.K if isinstance(trainer, Dream) else 1
-        assert ledger.bytes_per_edge == T * gossips * 2 * WIDTH * 8
+    assert (ledger.sfo_x, ledger.sfo_y) == (in_x, in_y)
+    assert ledger.sfo == ((in_x + in_y) / 2 if trainer.has_dual else in_x)
+    assert (ledger.exchanges, ledger.all_reduces, ledger.messages) == (exchanges, all_reduces, 20 * exchanges)
+    assert (ledger.bytes_per_edge, ledger.server_bytes) == (8 * over_an_edge, 8 * with_the_server)
 
 
-def test_dreams_expected_price_is_p_big_batches_and_else_q_pairs_of_small_ones() -> None:
+def test_dreams_price_is_the_mean_over_the_nodes_of_what_their_coins_say() -> None:
     oracle, net = stage(NOISY)
-    trainer = Dream(**TRACKING, p=0.4, q=0.5, batch=2, big_batch=8)
+    trainer = Dream(**TRACKING, p=0.4, q=0.5, batch=2, big_batch=7)
     state = trainer.init(oracle, net)
-    for _ in range(600):
+    for _ in range(10):
         state = trainer.step(state, oracle, net)
-    assert (net.ledger.sfo - 8) / 600 == pytest.approx(0.4 * 8 + 0.6 * 0.5 * 2 * 2, rel=0.08)
+
+    def heads(node: int, draw: int, probability: float) -> bool:
+        philox = np.random.Philox(key=[0, node], counter=[0, 1, 0, draw])
+        return bool(np.random.Generator(philox).random() < probability)
+
+    # draw 0 is the first batch; a step tosses twice and draws twice; the tenth step's estimate is for the eleventh
+    total = 10 * 7
+    for step in range(9):
+        for node in range(10):
+            again, omega = heads(node, 4 * step + 1, 0.4), heads(node, 4 * step + 2, 0.5)
+            total += 7 if again else 2 * 2 * omega
+    assert (net.ledger.sfo, net.ledger.parts.get("sfo", 0)) == (total // 10, 2 * (total % 10))
+    expected = 7 + 9 * (0.4 * 7 + 0.6 * 0.5 * 2 * 2)
+    assert net.ledger.sfo == pytest.approx(expected, rel=0.2)
+
+
+def test_a_resumed_ledger_owes_what_it_owed() -> None:
+    oracle, net = stage(NOISY)
+    trainer = Dream(**TRACKING, p=0.4, q=0.5, batch=2, big_batch=7)
+    state = trainer.init(oracle, net)
+    for _ in range(3):
+        state = trainer.step(state, oracle, net)
+    saved, draws = net.ledger.saved(), oracle.draws
+    other, other_net = stage(NOISY)
+    trainer.init(other, other_net)
+    for field, value in saved.items():
+        setattr(other_net.ledger, field, value)
+    other.draws, there = draws, state
+    for _ in range(4):
+        state, there = trainer.step(state, oracle, net), trainer.step(there, other, other_net)
+    assert net.ledger == other_net.ledger and net.ledger.owed
 
 
 # --- solutions and stalls ---------------------------------------------------------------------------------------------
@@ -641,6 +706,6 @@ def broken_promises(trainer: Trainer) -> Iterator[str]:
 def test_trainers_of_the_shelf_keep_the_promises_that_check_asks_for(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check, "MANY", 400 if name not in UNCORRECTED else 25)
+    monkeypatch.setattr(check, "MANY", 800 if name not in UNCORRECTED else 25)
     known = ["it finds the stationary point of a heterogeneous quadratic"] if name in UNCORRECTED else []
     assert list(broken_promises(drawing(name, batch=8))) == known
