@@ -1,9 +1,9 @@
 """Export: a chosen part of the leaderboard as CSV, LaTeX, RobustBench-style JSON or BibTeX."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pandas as pd
 
@@ -21,6 +21,40 @@ Data set & Model & Attack & $\delta$ & Clean (\%) & Robust (\%) & Seeds \\
 LATEX_FOOT = r"""\bottomrule
 \end{tabular}
 """
+
+
+class Cell(TypedDict):
+    """An attack on a model, as the documents tell it."""
+
+    attack: str
+    settings: dict[str, object]
+    robust_acc: str
+    n_examples: int
+    flags: list[str]
+    submitter: str
+
+
+class Document(TypedDict):
+    """A trained model with the keys of RobustBench's model_info files, and what they have no keys for."""
+
+    link: str
+    name: str
+    authors: str
+    additional_data: bool
+    number_forward_passes: int
+    dataset: str
+    venue: str
+    architecture: str
+    eps: str
+    clean_acc: str
+    reported: str | None
+    external: str
+    unreliable: bool
+    footnote: str
+    method: str
+    seed: int
+    checkpoint_sha256: str
+    cells: list[Cell]
 
 
 def text(frame: pd.DataFrame, form: str) -> str:
@@ -54,7 +88,7 @@ def json_text(frame: pd.DataFrame) -> str:
     return json.dumps(robustbench(frame), indent=1, allow_nan=False) + "\n"
 
 
-def robustbench(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
+def robustbench(frame: pd.DataFrame) -> dict[str, Document]:
     """One document per trained model, named <dataset>/<norm>/<run id>, with the keys of RobustBench's model_info files.
 
     As there, accuracies are percent in text with two decimals. A document has one `eps`: the largest radius of the
@@ -62,7 +96,7 @@ def robustbench(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
     cells of the view, since a perturbation within a smaller ball is within this one too. Nobody reported a robust
     accuracy for these very checkpoints, so `reported` is null. Beyond RobustBench's keys, `cells` has every attack.
     """
-    documents = {}
+    documents: dict[str, Document] = {}
     for (dataset, norm, run_id), rows in frame.groupby(["dataset", "norm", "run_id"], sort=False):
         row = rows.iloc[0]
         papers = references.of("trainer", row["method"])
@@ -97,7 +131,7 @@ def bibtex(frame: pd.DataFrame) -> str:
     return "\n\n".join([references.SOFTWARE, *_papers(frame["method"], frame["attack"])]) + "\n"
 
 
-def write_documents(documents: dict[str, dict[str, Any]], folder: Path) -> list[Path]:
+def write_documents(documents: Mapping[str, Document], folder: Path) -> list[Path]:
     """Each document in a file of its own below `folder`, as RobustBench keeps them."""
     paths = []
     for name, document in documents.items():
@@ -120,7 +154,7 @@ def _papers(methods: Iterable[str], attacks: Iterable[str]) -> Sequence[str]:
     return list(texts.values())
 
 
-def _cell(row: "pd.Series[Any]") -> dict[str, Any]:
+def _cell(row: pd.Series) -> Cell:
     return {
         "attack": row["attack"],
         "settings": json.loads(row["attack_params_json"] or "{}"),
@@ -131,7 +165,7 @@ def _cell(row: "pd.Series[Any]") -> dict[str, Any]:
     }
 
 
-def _footnote(row: "pd.Series[Any]", worst: "pd.Series[Any]", flagged: Sequence[str]) -> str:
+def _footnote(row: pd.Series, worst: pd.Series, flagged: Sequence[str]) -> str:
     footnote = (
         f"{row['model']}, seed {row['seed']}, {row['n_clients']} nodes ({row['topology']}). The best known robust "
         f"accuracy is by {worst['attack_label']} at eps {worst['eps']:g} on {worst['n_examples']:,} test images."
