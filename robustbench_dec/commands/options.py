@@ -1,12 +1,13 @@
 """Options that commands share. A group of options is a frozen dataclass, and `grouped` spreads it over a command."""
 
+import copy
 import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeGuard
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeGuard, get_args
 
 import typer
 
@@ -70,7 +71,16 @@ def _parameters(group: type) -> Iterator[inspect.Parameter]:
             default = each.default_factory()
         elif each.default is not dataclasses.MISSING:
             default = each.default
-        yield inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=each.type)
+        annotation = _under(getattr(group, "panel", None), each.type)
+        yield inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _under(panel: str | None, annotation: object) -> object:
+    """An annotated option as it stands in the help under a heading."""
+    kind, option = get_args(annotation)
+    option = copy.copy(option)  # several groups may share it
+    option.rich_help_panel = panel
+    return Annotated[kind, option]
 
 
 def given(context: typer.Context, *groups: type) -> list[str]:
@@ -87,6 +97,8 @@ def given(context: typer.Context, *groups: type) -> list[str]:
 @dataclass(frozen=True)
 class Part:
     """Which part of a specification, and of how many seeds."""
+
+    panel: ClassVar = "A part of a specification"
 
     profile: Annotated[str | None, typer.Option(help="A profile of the specification, for example quick.")] = None
     seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None
@@ -138,6 +150,8 @@ def page_home(results: Path) -> Path:
 class TrainerChoice:
     """A trainer and its settings."""
 
+    panel: ClassVar = "The trainer"
+
     trainer: Annotated[str, typer.Option(help="A trainer's name, or path/to/mine.py:Mine.")] = "dec_fedtrack"
     settings: Settings = field(default_factory=list)
 
@@ -156,6 +170,8 @@ class TrainerChoice:
 @dataclass(frozen=True)
 class ProblemChoice:
     """What is trained: a problem, its data and its settings."""
+
+    panel: ClassVar = "The problem"
 
     problem: Annotated[str, typer.Option(help="universal (networks), robust_logistic or quadratic.")] = "universal"
     dataset: Annotated[str | None, typer.Option(help="digits, mnist, cifar10, a9a, ...; see `list`.")] = None
@@ -186,6 +202,8 @@ class ProblemChoice:
 @dataclass(frozen=True)
 class NetworkChoice:
     """Who talks to whom, and what gets lost on the way."""
+
+    panel: ClassVar = "The network"
 
     nodes: Annotated[int, typer.Option(help="Number of nodes.")] = 5
     graph: Graph = "ring"
