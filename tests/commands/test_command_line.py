@@ -189,6 +189,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_figures_are_rendered_and_leave_the_leaderboard_alone(command: Run, tmp_path: Path) -> None:
     tables = copied(tmp_path, "runs")
     (tmp_path / "results" / "leaderboard.csv").write_text("precious")

@@ -265,7 +265,9 @@ def test_trackers_average_to_the_mean_gradient_under_faults(name: str, faults: F
 
 
 # Rounds that it needs here: 310 with no fault, 530, 1192, 251 and 253 with those of KINDS.
-@pytest.mark.parametrize("faults, most", zip([RELIABLE, *KINDS], [400, 700, 1500, 400, 400], strict=True), ids=str)
+@pytest.mark.parametrize(
+    "faults, most", list(zip([RELIABLE, *KINDS], [400, 700, 1500, 400, 400], strict=True)), ids=str
+)
 def test_dec_fedtrack_finds_the_stationary_point_of_a_heterogeneous_quadratic_under_faults(
     faults: Faults, most: int
 ) -> None:

@@ -46,6 +46,7 @@ def test_the_specification_is_the_papers_experiment() -> None:
     assert all(list(block.trainers) == SIX for block in FULL.blocks)
 
 
+@pytest.mark.slow
 def test_every_curve_reaches_the_end_of_both_axes(small: spec.Spec, made: Path, tmp_path: Path) -> None:
     written = files.write_all(figures.render(small, made, tmp_path / "small"))
     assert {path.name for path in written} == {

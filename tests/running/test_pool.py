@@ -37,6 +37,7 @@ def kill_the_last(item: str) -> str:
     return item
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_the_death_of_the_worker_that_was_started_last_is_seen(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="one of the workers was killed"):

@@ -551,6 +551,7 @@ def test_a_table_without_perturbations_is_rendered_without_their_picture(
     assert {path.name for path in written} == {"leaderboard.csv", "plain.json", "plain.csv", "plain.md", "plain.tex"}
 
 
+@pytest.mark.slow
 def test_runs_side_by_side_are_the_runs_one_after_the_other_bit_for_bit(
     finished: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
