@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 
 from robustbench_dec.errors import USERS, BadInput, raised
 from robustbench_dec.parts import Part, Source, number
+from robustbench_dec.trainer import Trainer
 
-__all__ = ["SHELVES", "beside", "broken", "find", "known", "make", "names", "number", "title", "usable"]
+__all__ = ["SHELVES", "beside", "broken", "find", "kind_of", "known", "make", "names", "number", "title", "usable"]
 
 P = TypeVar("P", bound=Part)
 
@@ -81,6 +82,22 @@ def find(kind: str, name: str, contract: type[P], adapt: Callable[[type], type[P
     return _on_shelf(kind, name, contract)
 
 
+def kind_of(name: str) -> str:
+    """Whether a name or a path is a trainer's or an attack's; a class in a file is asked what it is."""
+    if name.startswith("torchattacks:") or name.endswith(".safetensors"):
+        return "attack"
+    if ".py" in name:
+        file, wanted = _file(name)
+        classes = _own(_loaded(file)[0]) if file.is_file() else []
+        trains = [issubclass(cls, Trainer) for cls in classes if wanted in ("", cls.__name__)]
+        return "trainer" if any(trains) or not file.is_file() else "attack"
+    kinds = [kind for kind in ("trainer", "attack") if name in names(kind)]
+    if not kinds:
+        there = "; ".join(f"{kind}s: {', '.join(names(kind))}" for kind in ("trainer", "attack"))
+        raise BadInput(f"no trainer or attack '{name}'; there are {there}")
+    return kinds[0]
+
+
 def make(cls: type[P], settings: Mapping[str, Any]) -> P:
     """A part from its settings; unknown names are refused with the list of known ones, types are checked."""
     return cls.make(settings)
@@ -95,8 +112,7 @@ def _on_shelf(kind: str, name: str, contract: type[P]) -> type[P]:
 
 
 def _from_file(kind: str, name: str, contract: type[P], adapt: Callable[[type], type[P] | None] | None) -> type[P]:
-    path, extension, rest = name.partition(".py")
-    file, wanted = Path(path + extension), rest.removeprefix(":")
+    file, wanted = _file(name)
     if not file.is_file():
         raise BadInput(f"no file {file} for the {kind} '{name}'; give it as path/to/file.py:Class")
     module, sha256 = _loaded(file)
@@ -113,6 +129,11 @@ def _from_file(kind: str, name: str, contract: type[P], adapt: Callable[[type], 
     chosen = _only(kind, name, found)
     chosen.source = Source(file.stem, chosen.__name__, sha256)
     return chosen
+
+
+def _file(name: str) -> tuple[Path, str]:
+    path, extension, rest = name.partition(".py")
+    return Path(path + extension), rest.removeprefix(":")
 
 
 def _loaded(file: Path) -> tuple[ModuleType, str]:

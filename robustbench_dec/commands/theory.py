@@ -1,4 +1,4 @@
-"""`check` the promises of a trainer, and `diagnose` the theory's quantities."""
+"""`check` the promises of a trainer or an attack, and `diagnose` the theory's quantities."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,21 +20,29 @@ from robustbench_dec.commands.options import (
 
 
 def check(
-    trainer: Annotated[str, typer.Argument(help="path/to/mine.py:Mine, or a trainer's name.")],
+    part: Annotated[str, typer.Argument(help="path/to/mine.py:Mine, or the name of a trainer or an attack.")],
     settings: Settings = [],  # noqa: B006 (typer's way)
     device: Device = "cpu",
 ) -> None:
-    """Try on your trainer what every trainer promises, from metered costs to a solution found; exit 1 if one breaks."""
+    """Try on your trainer or attack what every one on the shelf promises; exit 1 if a promise is broken."""
     from robustbench_dec import shelf
+    from robustbench_dec.attacking.foreign import attack_named
     from robustbench_dec.theory import check as promises
+    from robustbench_dec.theory import check_attack
     from robustbench_dec.trainer import Trainer
 
-    cls = shelf.find("trainer", trainer, Trainer)  # type: ignore[type-abstract]
-    kept = True
-    for verdict in promises.verdicts(shelf.make(cls, parse_settings(settings)), checked(device)):
-        typer.echo(f"{'kept  ' if verdict.kept else 'BROKEN'}  {verdict.promise} ({verdict.seen})")
-        kept &= verdict.kept
-    raise typer.Exit(0 if kept else 1)
+    given = parse_settings(settings)
+    if shelf.kind_of(part) == "trainer":
+        trainer = shelf.find("trainer", part, Trainer)  # type: ignore[type-abstract]
+        verdicts = promises.verdicts(shelf.make(trainer, given), checked(device))
+    else:
+        attack = shelf.make(attack_named(part), {"eps": check_attack.EPS, **given})
+        verdicts = check_attack.verdicts(attack, checked(device))
+    broken = False
+    for verdict in verdicts:
+        typer.echo(f"{verdict.outcome:6}  {verdict.promise} ({verdict.seen})")
+        broken |= verdict.outcome == "BROKEN"
+    raise typer.Exit(1 if broken else 0)
 
 
 @dataclass(frozen=True)

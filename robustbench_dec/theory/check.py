@@ -1,17 +1,17 @@
-"""Check: the promises that every trainer on the shelf keeps, tried on anybody's trainer.
+"""Check: the promises that every trainer on the shelf keeps, tried on anybody's trainer (check_attack.py: an attack).
 
 The bench is the quadratic, whose solution is known, on a ring of 10 very different nodes with weights 1/3.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
-from robustbench_dec.errors import BadInput
+from robustbench_dec.errors import BadInput, raised
 from robustbench_dec.network import Network
 from robustbench_dec.networks import topology
 from robustbench_dec.networks.simulated import SimulatedNetwork
@@ -27,26 +27,47 @@ GOAL = 1e-6
 
 MOST_SAMPLES = 4096
 
+Outcome = Literal["kept", "lacks", "BROKEN"]
+"""`lacks`: what many methods do without by design."""
+
+P = TypeVar("P")
+
 
 @dataclass(frozen=True)
 class Verdict:
-    """One promise, whether it was kept, and what was seen."""
+    """One promise, what became of it, and what was seen."""
 
     promise: str
-    kept: bool
+    outcome: Outcome
     seen: str
 
 
 def verdicts(trainer: Trainer, device: str = "cpu") -> Iterator[Verdict]:
-    """Every promise in turn; a trainer's own errors count as broken promises, bad settings are raised as BadInput."""
-    for promise, trial in PROMISES.items():
+    """Every promise in turn; where states have not the form that they should have, nothing more is tried.
+
+    A trainer's own errors count as broken promises, bad settings are raised as BadInput.
+    """
+    for verdict in tried(PROMISES, trainer, device):
+        yield verdict
+        if verdict == Verdict(next(iter(PROMISES)), "BROKEN", verdict.seen):
+            return
+
+
+def tried(
+    promises: Mapping[str, Callable[[P, str], tuple[Outcome | bool, str]]], part: P, device: str
+) -> Iterator[Verdict]:
+    """The verdict on each promise of a part, up to the first one at which its code raises an error."""
+    for promise, trial in promises.items():
         try:
-            kept, seen = trial(trainer, device)
+            outcome, seen = trial(part, device)
         except BadInput:
             raise
         except Exception as error:  # whatever the user's code raises
-            kept, seen = False, f"it raised {type(error).__name__}: {error}"
-        yield Verdict(promise, kept, seen)
+            yield Verdict(promise, "BROKEN", f"it raised {raised(error)}")
+            return
+        if isinstance(outcome, bool):
+            outcome = "kept" if outcome else "BROKEN"
+        yield Verdict(promise, outcome, seen)
 
 
 def stage(problem: Quadratic, device: str, seed: int = 0) -> tuple[Oracle, Network]:
@@ -79,15 +100,21 @@ def same(one: Any, other: Any) -> bool:
 
 def has_the_form(trainer: Trainer, device: str) -> tuple[bool, str]:
     names = ("X", "Y") if trainer.has_dual else ("X",)
-    first, *_, last = walk(trainer, bench(trainer, noise=0.3), device)
-    for state in (first, last):
+    oracle, net = stage(bench(trainer, noise=0.3), device)
+    state = first = trainer.init(oracle, net)
+    for t in range(FEW + 1):
+        if type(state) is not type(first):
+            return False, f"step returned a {type(state).__name__}, not the {type(first).__name__} of init"
         fields = getattr(state, "_fields", ())
         if not {*names} <= {*fields}:
-            return False, f"it is a {type(state).__name__} with the fields {', '.join(fields) or 'none'}"
+            what = f"a {type(state).__name__} with the fields {', '.join(fields) or 'none'}"
+            return False, f"{'step' if t else 'init'} returned {what}, not one with {' and '.join(names)}"
         for name, value in state._asdict().items():
             if not isinstance(value, Tensor) or value.shape[:1] != (NODES,):
                 return False, f"{name} is {value.shape if isinstance(value, Tensor) else type(value).__name__}"
-    return True, f"{type(last).__name__}({', '.join(last._fields)})"
+        if t < FEW:
+            state = trainer.step(state, oracle, net)
+    return True, f"{type(first).__name__}({', '.join(first._fields)})"
 
 
 def repeats_itself(trainer: Trainer, device: str) -> tuple[bool, str]:
@@ -151,7 +178,7 @@ def is_metered(trainer: Trainer, device: str) -> tuple[bool, str]:
     return spent["sfo"] > 0 and spent["exchanges"] + spent["all_reduces"] > 0, seen
 
 
-def finds_the_solution(trainer: Trainer, device: str) -> tuple[bool, str]:
+def finds_the_solution(trainer: Trainer, device: str) -> tuple[Outcome, str]:
     problem = bench(trainer)
     oracle, net = stage(problem, device)
     exact = problem.exact(oracle.shards)
@@ -162,21 +189,22 @@ def finds_the_solution(trainer: Trainer, device: str) -> tuple[bool, str]:
     for t in range(1, MANY + 1):
         state = trainer.step(state, oracle, net)
         if not state.X.isfinite().all():
-            return False, f"it diverged in round {t}; smaller step sizes would do"
+            return "BROKEN", f"it diverged in round {t}; smaller step sizes would do"
         if t % 25 == 0:
             norm = gradient(state.X.mean(0)).norm().item()
             if norm <= GOAL:
-                return True, f"{what} = {norm:.1e} after {t} rounds"
+                return "kept", f"{what} = {norm:.1e} after {t} rounds"
             if (state.X - X_before).abs().max() < 1e-13:  # it has come to rest elsewhere
                 break
             X_before = state.X
-    return False, (
+    # A whole class of methods stops elsewhere by design, so this is no fault.
+    return "lacks", (
         f"{what} = {norm:.1e} after {t} rounds, more than {GOAL:g}; other step sizes may do, but without a "
         f"correction of the nodes' differences none will"
     )
 
 
-PROMISES: dict[str, Callable[[Trainer, str], tuple[bool, str]]] = {
+PROMISES: dict[str, Callable[[Trainer, str], tuple[Outcome | bool, str]]] = {
     "a state is a NamedTuple of tensors with one row per node": has_the_form,
     "same seed, same bits": repeats_itself,
     "later steps leave earlier states alone": keeps_the_past,

@@ -16,6 +16,7 @@ from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.leaderboard import references, view
 from robustbench_dec.rendering import export
+from robustbench_dec.theory import claims
 from tests.support import ROOT
 
 ALWAYS = (  # the keys of every model_info file of RobustBench
@@ -164,17 +165,22 @@ def test_bibtex_says_where_no_paper_is_known(copied: Path) -> None:
     assert "% No reference is known for the attack my @evil{attack.py:Mine.\n" in text
 
 
-@pytest.mark.parametrize("name", shelf.names("trainer"))
-def test_every_trainer_has_its_paper(name: str) -> None:
-    papers = references.of("trainer", name)
-    assert papers
-    for paper in papers:
+def test_every_method_of_table_1_has_its_paper() -> None:
+    assert all(references.of("trainer", method.name) for method in claims.read(ROOT / "tables" / "table1.toml").methods)
+
+
+@pytest.mark.parametrize(
+    "kind, name", [(kind, name) for kind in ("trainer", "attack") for name in [*shelf.names(kind), "torchattacks:PGD"]]
+)
+def test_papers_tell_who_what_where_and_when(kind: str, name: str) -> None:
+    for paper in references.of(kind, name):
         assert paper.authors and paper.title and paper.venue and re.fullmatch(r"(19|20)\d\d", paper.year)
 
 
-@pytest.mark.parametrize("name", [*shelf.names("attack"), "torchattacks:MIFGSM"])
-def test_attacks_have_their_papers(name: str) -> None:
-    assert references.of("attack", name)
+@pytest.mark.parametrize("kind", ["trainer", "attack"])
+def test_every_bibtex_file_belongs_to_a_part(kind: str) -> None:
+    files = {path.stem for path in (ROOT / shelf.SHELVES[kind]).glob("*.bib")}
+    assert len(files) > 3 and files <= {*shelf.names(kind), "torchattacks"}
 
 
 def test_the_way_to_cite_the_package_is_that_of_the_citation_file() -> None:

@@ -1,5 +1,6 @@
 """Shelves: what is found, by name or by path; and a file that is broken breaks itself alone."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from robustbench_dec.attack import Attack
 from robustbench_dec.commands.app import app
 from robustbench_dec.errors import BadInput
 from robustbench_dec.problem import Problem
+from robustbench_dec.theory import check_attack
 from robustbench_dec.trainer import Trainer
 from tests.support import ROOT
 
@@ -230,3 +232,104 @@ def test_what_an_own_check_of_settings_raises_is_told_with_its_line(tmp_path: Pa
     cls = shelf.find("trainer", str(tmp_path / "mine.py"), Trainer)  # type: ignore[type-abstract]
     with pytest.raises(BadInput, match=r"^Mine cannot be built: AssertionError: too many \(mine.py, line 30\)$"):
         shelf.make(cls, {"batch": 8})
+
+
+# --- a shelf is a folder ----------------------------------------------------------------------------------------------
+
+BIB = """@misc{nobody2026new,
+  title = {A New {Part}},
+  author = {Nobody, Ann and M{\\"u}ller, Bo},
+  year = {2026},
+}
+"""
+
+
+def test_a_file_dropped_on_a_shelf_is_all_it_takes(tmp_path: Path) -> None:
+    """In copies of the shelves, as a process of its own: promises, titles, a table and BibTeX of two new files."""
+    for name, text in (("trainers", text_of("trainer")), ("attacks", text_of("attack"))):
+        shutil.copytree(ROOT / name, tmp_path / name)
+        (tmp_path / name / "brand_new.py").write_text(text.replace("steps: int", "title = 'New-FGM'\n    steps: int"))
+        (tmp_path / name / "brand_new.bib").write_text(BIB)
+    (tmp_path / "tries.py").write_text(
+        """
+from robustbench_dec import shelf, titles
+from robustbench_dec.attack import Attack
+from robustbench_dec.leaderboard import audit, references
+from robustbench_dec.leaderboard.means import Mean
+from robustbench_dec.rendering import attacks_table as table
+from robustbench_dec.rendering.blocks import Block
+from robustbench_dec.theory import check, check_attack
+from robustbench_dec.trainer import Trainer
+
+trainer = shelf.make(shelf.find("trainer", "brand_new", Trainer), {})
+attack = shelf.make(shelf.find("attack", "brand_new", Attack), {"eps": 0.25})
+assert {v.outcome for v in check.verdicts(trainer)} == {"kept"}
+assert {v.outcome for v in check_attack.verdicts(attack)} == {"kept"}
+assert titles.method("brand_new") == "Mine" and titles.attack("brand_new") == "New-FGM"
+assert titles.methods()[:3] == ["k_gt", "dec_fedtrack", "brand_new"]
+assert titles.attacks()[:3] == ["clean", "fgsm", "brand_new"]
+assert audit.Point("m", "brand_new", 0.1, 0.5).iterated
+for kind in ("trainer", "attack"):
+    (paper,) = references.of(kind, "brand_new")
+    assert (paper.key, paper.authors, paper.title) == ("nobody2026new", "Ann Nobody, Bo M\u00fcller", "A New Part")
+block = Block("MNIST", "mnist", ("brand_new",), (("brand_new", 0.1),))
+entries = {block.key("brand_new", column): Mean(0.5, 0.1, 2) for column in block.all_columns}
+shown = table._markdown([block], entries, "", [], frozenset())
+assert "| Mine |" in shown and "New-FGM" in shown, shown
+print("all follows")
+"""
+    )
+    there = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "tries.py"], cwd=tmp_path, capture_output=True, text=True, timeout=240, env=there
+    )
+    assert done.stdout == "all follows\n", done.stderr
+
+
+# --- check takes an attack too, and examples work anywhere ------------------------------------------------------------
+
+
+def checked(*words: str) -> Any:
+    return CliRunner().invoke(app, ["check", *words])
+
+
+@pytest.mark.parametrize("name", shelf.names("attack"))
+def test_attacks_of_the_shelf_keep_the_promises_that_check_asks_for(name: str) -> None:
+    quick = {"uap": ["--set", "steps=40"], "strong": ["--set", "steps=5", "--set", "queries=20"]}
+    result = checked(name, *quick.get(name, []))
+    assert result.exit_code == 0, result.output
+    assert [line[:6] for line in result.output.splitlines()] == ["kept  "] * len(check_attack.PROMISES)
+
+
+GRADIENTS = "        a, m = images.clone(), torch.zeros_like(images)\n"
+BAD_ATTACKS = {
+    "it lowers the accuracy": "        return images\n",
+    "it stays in its ball": "        return images + 2 * self.eps\n",
+    "weights, gradients, flags": "        next(model.parameters()).data.mul_(0)\n",
+    "same seed, same bits": "        return (images + self.eps * (hash(object()) % 97) / 97).clamp(0, 1)\n",
+}
+
+
+@pytest.mark.parametrize("promise", BAD_ATTACKS)
+def test_check_sees_every_broken_promise_of_an_attack(promise: str, tmp_path: Path) -> None:
+    text = text_of("attack")
+    assert GRADIENTS in text
+    file = tmp_path / "mine.py"
+    file.write_text(text.replace(GRADIENTS, BAD_ATTACKS[promise] + GRADIENTS))
+    result = checked(f"{file}:Momentum")
+    assert result.exit_code == 1, result.output
+    assert any(line.startswith(f"BROKEN  {promise}") for line in result.output.splitlines()), result.output
+
+
+def test_check_names_what_there_is() -> None:
+    error = checked("adam").exception
+    assert isinstance(error, BadInput) and "no trainer or attack 'adam'; there are trainers: dec_fedtrack" in str(error)
+
+
+def test_the_examples_are_short_and_work_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for kind, name in (("trainer", "mine.py:Mine"), ("attack", "momentum.py:Momentum")):
+        assert len(text_of(kind).splitlines()) <= 40
+        Path(name.partition(":")[0]).write_text(text_of(kind))
+        result = checked(name)
+        assert result.exit_code == 0 and "BROKEN" not in result.output and "lacks" not in result.output, result.output

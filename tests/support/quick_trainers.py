@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from robustbench_dec import parts, shelf
 from robustbench_dec.network import Network
 from robustbench_dec.networks import topology
 from robustbench_dec.networks.simulated import SimulatedNetwork
@@ -14,19 +15,7 @@ from robustbench_dec.problem import Problem
 from robustbench_dec.problems.quadratic import Quadratic
 from robustbench_dec.trainer import Trainer
 from trainers.dec_fedtrack import DecFedTrack
-from trainers.dgda_vr import DGDAVR
-from trainers.dm_hsgd import DMHSGD
-from trainers.dream import Dream
-from trainers.fed_norm_sgda import FedNormSGDA
-from trainers.fedgda_gt import FedGDAGT
-from trainers.gt_da import GTDA
-from trainers.gt_gda import GTGDA
-from trainers.gt_srvr import GTSRVR
 from trainers.k_gt import KGT
-from trainers.local_sgda import LocalSGDA
-from trainers.lu_gt import LUGT
-from trainers.momentum_local_sgda import MomentumLocalSGDA
-from trainers.sagda import SAGDA
 
 NOISY = Quadratic(m=8, noise=0.3)
 BOXED = Quadratic(instance=4, bound=0.3, coercive=True, amplitude=0.5)
@@ -56,22 +45,25 @@ def k_gt(K: int = 5, batch: int = 1, **settings: Any) -> KGT:
 
 TRACKING: dict[str, Any] = {"eta_x": 0.1, "eta_y": 0.2}
 LOCAL: dict[str, Any] = {"eta_x": 0.02, "eta_y": 0.04, "K": 5}
-QUICK: dict[str, Trainer] = {
-    "dec_fedtrack": dec_fedtrack(),
-    "dgda_vr": DGDAVR(**TRACKING, q=3, batch=1),
-    "dm_hsgd": DMHSGD(**TRACKING, batch=1),
-    "dream": Dream(**TRACKING, batch=1, big_batch=1),
-    "fed_norm_sgda": FedNormSGDA(**LOCAL, batch=1),
-    "fedgda_gt": FedGDAGT(**LOCAL),
-    "gt_da": GTDA(eta_x=0.3, eta_y=0.2),
-    "gt_gda": GTGDA(**TRACKING),
-    "gt_srvr": GTSRVR(**TRACKING, q=3, batch=1),
-    "k_gt": k_gt(),
-    "local_sgda": LocalSGDA(**LOCAL, batch=1),
-    "lu_gt": LUGT(**LOCAL),
-    "momentum_local_sgda": MomentumLocalSGDA(**LOCAL, batch=1),
-    "sagda": SAGDA(**LOCAL, batch=1),
+OWN: dict[str, dict[str, Any]] = {
+    "dgda_vr": {"q": 3},
+    "dream": TRACKING | {"K": 2, "big_batch": 1},  # its K are rounds of gossip
+    "gt_da": {"eta_x": 0.3},
+    "gt_srvr": {"q": 3},
 }
+"""Where the settings that `quick` has for everybody are not quick."""
+
+
+def quick(name: str) -> Trainer:
+    """A trainer of the shelf with settings that make its tests fast, whatever it is."""
+    cls = shelf.find("trainer", name, Trainer)  # type: ignore[type-abstract]
+    there = parts.settable(cls)
+    K = 5 if "K" in there else 1
+    usual = {"eta_c": 0.1 / K, "eta_d": 0.2 / K, "eta_x": 0.1 / K, "eta_y": 0.2 / K, "K": K, "batch": 1}
+    return shelf.make(cls, {key: value for key, value in usual.items() if key in there} | OWN.get(name, {}))
+
+
+QUICK = {name: quick(name) for name in shelf.names("trainer")}
 
 
 def drawing(name: str, batch: int) -> Trainer:
