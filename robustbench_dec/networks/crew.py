@@ -33,6 +33,7 @@ class Order(Enum):
 class Crew(ABC):
     """The processes of one run; these methods are called by all of them, in the same order, unless they say else."""
 
+    rank: int
     size: int
     writes: bool
     """Whether this process measures and writes files."""
@@ -85,7 +86,7 @@ class Crew(ABC):
         while (order := Order(self.announce())) is Order.WAIT:
             pass
         if order is Order.STOP:
-            raise Lost("this process ends because rank 0 cannot begin; rank 0 says why")
+            raise Lost(f"rank {self.rank} ends because rank 0 cannot begin; rank 0 says why")
         return order
 
     @contextlib.contextmanager
@@ -101,7 +102,7 @@ class Crew(ABC):
 class Alone(Crew):
     """One process that holds all nodes."""
 
-    size = 1
+    rank, size = 0, 1
     writes = True
     handed_bytes = 0
 
@@ -135,7 +136,8 @@ class OnRanks(Crew):
     """The processes that torchrun started."""
 
     def __init__(self, ranks: Ranks, nodes: int) -> None:
-        self.ranks, self.nodes, self.size = ranks, nodes, ranks.size
+        self.ranks, self.nodes = ranks, nodes
+        self.rank, self.size = ranks.rank, ranks.size
         self.rows = ranks.rows(nodes)
         self.writes = ranks.writes
 

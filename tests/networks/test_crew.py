@@ -48,7 +48,7 @@ class Listener(Alone):
 def test_the_others_wait_until_they_hear_what_to_do() -> None:
     crew = Listener(Order.WAIT, Order.WAIT, Order.TRAIN, Order.WAIT, Order.DONE)
     assert [crew.await_order(), crew.await_order()] == [Order.TRAIN, Order.DONE] and crew.heard == []
-    with pytest.raises(Lost, match="rank 0 cannot begin; rank 0 says why"):
+    with pytest.raises(Lost, match="rank 0 ends because rank 0 cannot begin; rank 0 says why"):
         Listener(Order.WAIT, Order.STOP).await_order()
 
 
