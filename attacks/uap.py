@@ -28,9 +28,6 @@ BETA = must(", the cap of the loss, must be a positive and finite number", lambd
 JUDGED = 2000
 """Training images on which the ends of ascents are compared."""
 
-ADDED: dict[str, Any] = {"decay": False, "targeted": 0}
-"""Settings that are younger than stored cells, which have these values of them."""
-
 
 @dataclass(frozen=True)
 class UAP(Attack):
@@ -63,9 +60,7 @@ class UAP(Attack):
 
     def settings(self) -> dict[str, Any]:
         settings = super().settings() | {"alpha": self.step_size}
-        return {
-            name: value for name, value in settings.items() if name != "rel_alpha" and value != ADDED.get(name, ...)
-        }
+        return {name: value for name, value in settings.items() if name != "rel_alpha"}
 
     @property
     def step_size(self) -> float:

@@ -1,7 +1,13 @@
-"""One call, any network, as RobustBench has it: `benchmark(model, dataset="mnist", attacks=["pgd"], eps=0.1)`."""
+"""The Python interface.
+
+`benchmark(model, dataset="mnist", attacks=["pgd"], eps=0.1)`: one call, any network, as RobustBench has it.
+`compare("mine.py:Mine")`: a new attack beside the stored ones, added to the leaderboard and to its page.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -10,10 +16,18 @@ from torch import Tensor, nn
 
 from robustbench_dec import bars as progress_bars
 from robustbench_dec import data, shelf
+from robustbench_dec import page as pages
 from robustbench_dec.attacking.evaluate import Outcome, evaluate
 from robustbench_dec.attacking.foreign import attack_named, label
 from robustbench_dec.errors import BadInput
+from robustbench_dec.leaderboard import gather
+from robustbench_dec.leaderboard.compare import Newcomer, Row
+from robustbench_dec.leaderboard.compare import compare as compare_models
 from robustbench_dec.leaderboard.intervals import wilson
+from robustbench_dec.running.cells import BATCH_SIZE
+from robustbench_dec.store import zoo
+from robustbench_dec.store.records import RunRecord
+from robustbench_dec.store.results import Results
 
 Settings = Mapping[str, Any]
 
@@ -64,11 +78,11 @@ def benchmark(
     """
     card = getattr(model, "card", None)
     if dataset is None:
-        if not isinstance(card, dict):
+        if not isinstance(card, RunRecord):
             raise BadInput(f"benchmark needs a dataset for a model that is not of the zoo; there are: {_offered()}")
-        dataset = str(card["dataset"])
-    if classes is None and isinstance(card, dict) and card["dataset"] == dataset:
-        classes = card["classes"]
+        dataset = card.dataset
+    if classes is None and isinstance(card, RunRecord) and card.dataset == dataset and card.classifier is not None:
+        classes = card.classifier.classes
     asked = {attacks: {}} if isinstance(attacks, str) else attacks
     asked = asked if isinstance(asked, Mapping) else {name: {} for name in asked}
     radii = [eps] if isinstance(eps, str | int | float) else list(eps)
@@ -97,3 +111,57 @@ def benchmark(
 
 def _offered() -> str:
     return ", ".join(data.names())
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A new attack beside the stored ones: a row per network and radius; the leaderboard and its page, written anew."""
+
+    attack: str
+    rows: list[Row]
+    leaderboard: pd.DataFrame
+    page: Path
+
+    @property
+    def own(self) -> pd.DataFrame:
+        """The new attack's rows of the leaderboard."""
+        mine = (self.leaderboard["submitted"] == "user") & (self.leaderboard["attack"] == self.attack)
+        return self.leaderboard[mine]
+
+
+def compare(
+    attack: str,
+    models: str | Sequence[str] = "*",
+    eps: Sequence[float] | None = None,
+    *,
+    settings: Settings = MappingProxyType({}),
+    n_examples: int = 1000,
+    batch_size: int = BATCH_SIZE,
+    results: Path | str = "results",
+    page: Path | str | None = None,
+    device: str = "cpu",
+    progress: bool = True,
+) -> Comparison:
+    """Compare an attack with the stored ones on networks that are trained, then gather the leaderboard and its page.
+
+    `models`: patterns of the zoo (mnist/*), runs' folders or .safetensors files. `eps`: radii, those of the stored
+    attacks unless they are given. `page`: where the page is written, index.html in the results' folder by default.
+    """
+    newcomer = Newcomer(attack, settings)
+    newcomer.at(eps[0] if eps else 0.0)  # a wrong name or setting is told before anything is loaded
+    store = Results(Path(results))
+    asked = [models] if isinstance(models, str) else models
+    entries = [entry for pattern in asked for entry in zoo.chosen(pattern, store)]
+    rows = compare_models(
+        newcomer,
+        entries,
+        store,
+        eps=eps,
+        n_examples=n_examples,
+        batch_size=batch_size,
+        device=device,
+        progress=progress,
+    )
+    everything = gather.rebuild(store)
+    written = pages.write(store, Path(page) if page else store.root / "index.html")
+    return Comparison(newcomer.label, rows, everything, written)

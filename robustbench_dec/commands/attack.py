@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from robustbench_dec.commands import zoo
 from robustbench_dec.commands.options import (
     Device,
     Results,
@@ -29,27 +28,20 @@ def attack(
     device: Device = "cpu",
 ) -> None:
     """Attack a trained model over a grid of radii; cells that exist are not computed again."""
-    from robustbench_dec import files, shelf
-    from robustbench_dec.attacking.foreign import attack_named, label
-    from robustbench_dec.problem import Classifier, Problem
+    from robustbench_dec import shelf
+    from robustbench_dec.attacking.foreign import attack_named
     from robustbench_dec.running import cells
+    from robustbench_dec.store.problems import problem_of
+    from robustbench_dec.store.results import run_at
 
-    if not (folder / "run.json").is_file():
-        raise BadInput(f"no finished run in {folder}; `robustbench-dec train` makes one and prints its folder")
+    run = run_at(folder)
     cls, strengths = attack_named(attack), parse_settings(settings)
-    attacks = [(label(attack), shelf.make(cls, {"eps": radius, **strengths})) for radius in radii(eps)]
-    problem_settings = dict(files.read_sealed(folder / "run.json")["settings"]["problem"])
-    name = problem_settings.pop("name")
-    problem_class = shelf.find("problem", name, Problem)  # type: ignore[type-abstract]
-    if not issubclass(problem_class, Classifier):
-        raise BadInput(
-            f"{folder} was trained on the problem '{name}', which has no images to attack; take a classifier"
-        )
-    problem = shelf.make(problem_class, problem_settings)
-    for cell in cells.attack(folder, attacks, problem=problem, n_examples=n_examples, device=checked(device)):
-        flags = f"  flags: {', '.join(cell['flags'])}" if cell["flags"] else ""
-        accuracies = f"{cell['clean_acc']:.2%} clean, {cell['robust_acc']:.2%} robust"
-        typer.echo(f"{cell['attack']} eps={cell['eps']:g}: {accuracies}{flags}")
+    attacks = [(attack, shelf.make(cls, {"eps": radius, **strengths})) for radius in radii(eps)]
+    wanted = cells.requests(attacks, run.record.seed, n_examples=n_examples)
+    for cell in cells.attack(run, wanted, problem=problem_of(run.record), device=checked(device)):
+        flags = f"  flags: {', '.join(cell.flags)}" if cell.flags else ""
+        accuracies = f"{cell.clean_acc:.2%} clean, {cell.robust_acc:.2%} robust"
+        typer.echo(f"{cell.attack} eps={cell.eps:g}: {accuracies}{flags}")
 
 
 @dataclass(frozen=True)
@@ -80,31 +72,28 @@ def compare(
     device: Device = "cpu",
 ) -> None:
     """Compare your attack with the stored ones on the networks of the zoo, and add it to the leaderboard."""
-    from robustbench_dec import page
+    from robustbench_dec import api
     from robustbench_dec.leaderboard import audit as audits
     from robustbench_dec.leaderboard import compare as comparison
-    from robustbench_dec.rendering import report
 
-    newcomer = comparison.Newcomer(attack, parse_settings(settings))
-    grid = radii(images.eps) if images.eps else None
-    newcomer.at(grid[0] if grid else 0.0)  # a wrong name or setting is told before anything is loaded
-    entries = [entry for pattern in images.model for entry in zoo.chosen(pattern, results)]
-    rows = comparison.compare(
-        newcomer,
-        entries,
-        results,
-        eps=grid,
+    compared = api.compare(
+        attack,
+        images.model,
+        radii(images.eps) if images.eps else None,
+        settings=parse_settings(settings),
         n_examples=images.n_examples,
         batch_size=images.batch_size,
+        results=results,
+        page=(tables or page_home(results)) / "index.html",
         device=checked(device),
     )
-    typer.echo(comparison.text(rows))
-    everything = report.rebuild(results)
-    own = everything[(everything["submitted"] == "user") & (everything["attack"] == newcomer.label)]
+    typer.echo(comparison.text(compared.rows))
+    own = compared.own
     for flag in sorted({flag for flags in own["reliability_flags"] for flag in flags.split(";") if flag}):
         typer.echo(f"flag {flag}: {audits.FLAGS.get(flag, flag)}; docs/flags.md tells more")
-    typer.echo(f"{results / 'leaderboard.csv'}: {len(everything)} rows, {len(own)} of them of {newcomer.label}")
-    typer.echo(f"wrote {page.write(results, (tables or page_home(results)) / 'index.html')}")
+    rows = f"{len(compared.leaderboard)} rows, {len(own)} of them of {compared.attack}"
+    typer.echo(f"the leaderboard in {results}: {rows}")
+    typer.echo(f"wrote {compared.page}")
 
 
 def audit(
@@ -115,10 +104,10 @@ def audit(
 ) -> None:
     """Tell which stored numbers, and which of the paper's, a sound attack does not give."""
     from robustbench_dec.leaderboard import audit as audits
-    from robustbench_dec.leaderboard import gather
     from robustbench_dec.rendering import against_paper, report
     from robustbench_dec.rendering.blocks import audit as audited
     from robustbench_dec.specs import table as specs
+    from robustbench_dec.store.results import Results as Store
 
     if not results.is_dir():
         raise BadInput(f"no folder {results}; --results is the folder where runs and cells are, results/ as it comes")
@@ -126,7 +115,7 @@ def audit(
     path = specification or (default if default.is_file() else None)
     wanted = None if path is None else specs.read(path)
     blocks = [] if wanted is None else report.blocks(wanted)  # what is no table of attacks is refused here
-    points = [audits.of_cell(record, cell) for _, record, cell in gather.cells(results)]
+    points = [audits.of_cell(cell.run.record, cell.record) for cell in Store(results).cells()]
     found = [f"{finding.flag}: {audits.sentence(finding)}" for finding in audits.findings(points)]
     typer.echo("\n".join([f"{len(points)} cells in {results}: {len(found)} findings", *found]))
     if wanted is not None:

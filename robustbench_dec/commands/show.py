@@ -49,8 +49,9 @@ def page(
 ) -> None:
     """Write the leaderboard as one self-contained web page: open it in a browser, no network needed."""
     from robustbench_dec import page as pages
+    from robustbench_dec.store.results import Results as Store
 
-    typer.echo(f"wrote {pages.write(results, out or page_home(results) / 'index.html')}")
+    typer.echo(f"wrote {pages.write(Store(results), out or page_home(results) / 'index.html')}")
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,9 @@ def export(
     from robustbench_dec import files
     from robustbench_dec.leaderboard import view
     from robustbench_dec.rendering import export as exports
+    from robustbench_dec.store.results import Results as Store
 
-    rows = view.select(view.read(results), chosen.dataset, chosen.method, chosen.attack, chosen.eps)
+    rows = view.select(view.read(Store(results)), chosen.dataset, chosen.method, chosen.attack, chosen.eps)
     if out is None:
         typer.echo(exports.text(rows, form), nl=False)
         return

@@ -1,6 +1,7 @@
 """`table` makes what a specification asks for, `render` writes its files again, `tune` tries its grids."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +23,7 @@ from robustbench_dec.commands.options import (
 from robustbench_dec.errors import BadInput
 
 if TYPE_CHECKING:
+    from robustbench_dec.running import suite
     from robustbench_dec.specs.table import Spec
 
 Datasets = Annotated[list[str], typer.Option(help="Only the blocks of this data set; may be given several times.")]
@@ -39,6 +41,7 @@ def table(
     from robustbench_dec import files
     from robustbench_dec.rendering import figures, report
     from robustbench_dec.running import suite
+    from robustbench_dec.store.results import Results
 
     home = place.home(specification)
     if _is_claims(specification):
@@ -52,16 +55,18 @@ def table(
         for reason in reasons:
             typer.echo(reason, err=True)
     files.sweep(home)
-    folders = suite.make(
-        wanted,
-        place.results,
+    asked = suite.listed(wanted)
+    runs = suite.make(
+        asked,
+        Results(place.results),
+        title=wanted.title,
         device=device,
         jobs=workers(work.jobs, device),
         save_seconds=work.save_seconds,
         save_rounds=work.save_rounds,
     )
-    typer.echo(f"{len(folders)} runs complete in {place.results}")
-    _write(wanted, stem, place.results, home)
+    typer.echo(f"{len(runs)} runs complete in {place.results}")
+    _write(wanted, asked, stem, place.results, home)
 
 
 @grouped
@@ -72,10 +77,13 @@ def render(
     dataset: Datasets = [],  # noqa: B006 (typer's way)
 ) -> None:
     """Write the files of a table or of figures again from the results on disk, without training or attacking."""
+    from robustbench_dec.running import suite
+
     if _is_claims(specification):
         _table_of_claims(specification, part, place, None)
     else:
-        _write(*chosen(specification, part, dataset), place.results, place.home(specification))
+        wanted, stem = chosen(specification, part, dataset)
+        _write(wanted, suite.listed(wanted), stem, place.results, place.home(specification))
 
 
 def tune(
@@ -87,17 +95,19 @@ def tune(
 ) -> None:
     """Try the step sizes of a specification's tune part in short runs, judged on held-out images, or by Phi."""
     from robustbench_dec.running import tune as tuning
+    from robustbench_dec.specs import claims as claim_specs
     from robustbench_dec.specs import table as specs
+    from robustbench_dec.store.results import Results
     from robustbench_dec.theory import claims
 
     home, stem = tables or specification.parent, specification.stem
     if _is_claims(specification):
-        asked = claims.read(specification)
-        path = claims.tune(asked, stem, results / stem, home, device=checked(device))
+        asked = claim_specs.read(specification)
+        path = claims.tune(asked, stem, Results(results).claims(stem), home, device=checked(device))
     else:
         wanted = specs.read(specification)
         side_by_side = workers(jobs, checked(device))
-        path = tuning.tune(wanted, stem, results, home, device=device, jobs=side_by_side)
+        path = tuning.tune(wanted, stem, Results(results), home, device=device, jobs=side_by_side)
     typer.echo(f"wrote {path}")
 
 
@@ -123,19 +133,19 @@ def chosen(path: Path, part: Part, datasets: list[str] | None = None) -> "tuple[
     return wanted, stem
 
 
-def _write(wanted: "Spec", stem: str, results: Path, home: Path) -> None:
+def _write(wanted: "Spec", work: "Sequence[suite.Work]", stem: str, results: Path, home: Path) -> None:
     """A table's files and, since it costs a second, the page of all that is there; made whole before it is written."""
     from robustbench_dec import files, page
-    from robustbench_dec.leaderboard import gather
     from robustbench_dec.rendering import report
-    from robustbench_dec.store import locks
+    from robustbench_dec.store.results import Results
 
     report.check(wanted)
-    with locks.claim(gather.path(results)):  # the last one who writes it has seen all cells
-        ready = report.prepare(wanted, stem, results, home)
+    store = Results(results)
+    with store.claim_leaderboard():  # the last one who writes it has seen all cells
+        ready = report.prepare(wanted, work, stem, store, home)
         contents = dict(ready.contents)
         if ready.leaderboard is not None:
-            contents[home / "index.html"] = page.render(results, ready.leaderboard).encode()
+            contents[home / "index.html"] = page.render(store, ready.leaderboard).encode()
         for path in files.write_all(contents):
             typer.echo(f"wrote {path}")
 
@@ -152,20 +162,22 @@ def _is_claims(specification: Path) -> bool:
 def _table_of_claims(specification: Path, part: Part, place: Place, device: str | None) -> None:
     """Measure what is missing, or without a device refuse where something is, and write the files."""
     from robustbench_dec import files
+    from robustbench_dec.specs import claims as specs
+    from robustbench_dec.store.results import Results
     from robustbench_dec.theory import claims, claims_report
 
-    wanted, stem, home = claims.read(specification), specification.stem, place.home(specification)
+    wanted, stem, home = specs.read(specification), specification.stem, place.home(specification)
     if part.profile:
         raise BadInput(f"{specification} is a table of claims, which has no profiles; --seeds 1 makes it smaller")
     tuned = home / f"{stem}-tune.csv"
     choice = claims.chosen(wanted, tuned if tuned.is_file() else specification.with_name(tuned.name))
-    runs = place.results / stem
+    runs = Results(place.results).claims(stem)
     if part.seeds is not None and part.seeds < len(wanted.seeds):
         wanted, stem = wanted.model_copy(update={"seeds": wanted.seeds[: part.seeds]}), f"{stem}-seeds{part.seeds}"
     missing = claims.missing(wanted, choice, runs)
     if missing and device is None:
         raise BadInput(
-            f"{missing} runs of {specification} are not in {runs}; "
+            f"{missing} runs of {specification} are not in {place.results}; "
             f"`robustbench-dec table {specification}` measures them"
         )
     rows = claims.make(wanted, choice, runs, device=device or "cpu")

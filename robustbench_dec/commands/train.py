@@ -1,7 +1,7 @@
 """`train`: one run, described by its options, or every run of a specification."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,7 +25,8 @@ from robustbench_dec.commands.options import (
 from robustbench_dec.errors import BadInput
 
 if TYPE_CHECKING:
-    from robustbench_dec.specs.table import RunSpec
+    from robustbench_dec.specs.run import RunSpec
+    from robustbench_dec.store.results import Run as Trained
 
 STARTERS: dict[str, dict[str, float]] = {
     "universal": {"eta_c": 0.1, "eta_d": 1.0},
@@ -108,9 +109,10 @@ def _train(runs: "Sequence[RunSpec]", how: Training) -> None:
     """Train runs one after the other and report each, alone or together with the other processes of torchrun."""
     from robustbench_dec.networks.ranks import Ranks
     from robustbench_dec.running import train as running
+    from robustbench_dec.store.results import Results
 
-    train: Callable[..., Path] = functools.partial(
-        running.train, results=how.results, save_seconds=how.save_seconds, save_rounds=how.save_rounds
+    train = functools.partial(
+        running.train, results=Results(how.results), save_seconds=how.save_seconds, save_rounds=how.save_rounds
     )
     device = checked(how.device)
     if not Ranks.present():
@@ -120,28 +122,24 @@ def _train(runs: "Sequence[RunSpec]", how: Training) -> None:
     ranks = Ranks(device, how.timeout)
     with ranks.leaving_politely():
         for run in runs:
-            folder = train(run, device=str(ranks.device), ranks=ranks)
+            trained = train(run, device=str(ranks.device), ranks=ranks)
             if ranks.writes:
-                _report(folder)
+                _report(trained)
 
 
-def _report(folder: Path) -> None:
+def _report(run: "Trained") -> None:
     """What a finished run reached, and what it cost."""
-    from robustbench_dec import files
-    from robustbench_dec.ledger import Ledger
-
-    record = files.read_sealed(folder / "run.json")
-    ledger = Ledger(**record["ledger"])
-    if "clean" in record:
-        clean = record["clean"]
-        nodes = f"nodes {clean['node_min']:.2%} to {clean['node_max']:.2%}"
-        typer.echo(f"{folder}: clean accuracy {clean['mean_model']:.2%} ({nodes})")
+    record, ledger = run.record, run.record.ledger
+    if record.classifier is not None:
+        clean = record.classifier.clean
+        nodes = f"nodes {clean.node_min:.2%} to {clean.node_max:.2%}"
+        typer.echo(f"{run.folder}: clean accuracy {clean.mean_model:.2%} ({nodes})")
     else:
-        ends = {name: value for name, value in record["final"].items() if isinstance(value, float)}
-        typer.echo(f"{folder}: " + ", ".join(f"{name} {value:.6g}" for name, value in ends.items()))
+        ends = {name: value for name, value in record.final.items() if isinstance(value, float)}
+        typer.echo(f"{run.folder}: " + ", ".join(f"{name} {value:.6g}" for name, value in ends.items()))
     typer.echo(
         f"cost: {ledger.sfo:,} SFO calls per node, {ledger.totals['sfo_total']:,} in all "
         f"({ledger.totals['sfo_split_total']:,} with x and y counted apart), {ledger.rounds:,} rounds, "
         f"{ledger.exchanges:,} exchanges, {ledger.bytes_per_edge / 1e6:,.1f} MB per directed edge; "
-        f"spectral rate p = {record['spectral_rate']:.4f}"
+        f"spectral rate p = {record.spectral_rate:.4f}"
     )

@@ -8,7 +8,7 @@ import typer
 from robustbench_dec.commands.options import Results
 
 if TYPE_CHECKING:
-    from robustbench_dec.store.zoo import Entry
+    pass
 
 app = typer.Typer(no_args_is_help=True, help="The trained networks that come with the suite.")
 
@@ -21,8 +21,9 @@ def add(
 ) -> None:
     """Make an entry of the zoo from a finished run: its average network and y, and a card."""
     from robustbench_dec.store import zoo
+    from robustbench_dec.store.results import Results as Store
 
-    entry = zoo.add(folder, name, results / "zoo")
+    entry = zoo.add(folder, name, Store(results).zoo)
     size = entry.checkpoint.stat().st_size / 1000
     typer.echo(f"wrote {entry.checkpoint} ({size:.0f} kB, sha256 {entry.sha256[:12]}) and its card")
 
@@ -33,16 +34,7 @@ def list_entries() -> None:
     from robustbench_dec.store import zoo
 
     for entry in zoo.entries():
-        clean, problem = entry.record["clean"]["mean_model"], entry.record["settings"]["problem"]
+        classifier, problem = entry.record.classifier, entry.record.settings.problem
+        assert classifier is not None  # zoo.add takes no others
         radius = f"trained at eps {problem['eps']:g}" if "eps" in problem else "trained without y"
-        typer.echo(f"{entry.name}: {entry.record['architecture']}, {clean:.2%} clean, {radius}")
-
-
-def chosen(pattern: str, results: Path) -> "list[Entry]":
-    """Entries of the zoo, or the network that a path leads to."""
-    from robustbench_dec.store import zoo
-
-    path = Path(pattern)
-    if path.exists() or path.suffix in (".safetensors", ".pt", ".pth", ".pkl"):
-        return [zoo.from_path(path)]
-    return zoo.entries(pattern, results / "zoo" if any((results / "zoo").glob("*/*.json")) else None)
+        typer.echo(f"{entry.name}: {classifier.architecture.name}, {classifier.clean.mean_model:.2%} clean, {radius}")

@@ -8,13 +8,13 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
 from robustbench_dec import shelf
 from robustbench_dec.attack import Attack
-from robustbench_dec.store.bits import unpack
+from robustbench_dec.store.records import CellRecord, RunRecord
 
 TOLERANCE = 0.5
 """Points by which an iterated attack may miss its one-step form, or more steps fewer: a few images are chance."""
@@ -98,28 +98,27 @@ def floor(point: Point) -> float | None:
     return share - 3 * math.sqrt(share * (1 - share) / point.n_examples)
 
 
-def of_cell(run: Mapping[str, Any], cell: Mapping[str, Any]) -> Point:
-    """What an attack cell and its run.json tell."""
-    settings = cell["settings"]
+def of_cell(run: RunRecord, cell: CellRecord) -> Point:
+    """What an attack cell and its run say."""
+    settings = cell.settings
     steps = settings.get("steps")
     rest = {name: value for name, value in settings.items() if name not in ("eps", "steps", "alpha", "std", "y_sha256")}
-    bits = cell.get("bits")
     return Point(
-        model=str(cell["run_id"]),
-        attack=str(cell["attack"]),
-        eps=float(cell["eps"]),
-        accuracy=float(cell["robust_acc"]),
-        clean=float(cell["clean_acc"]),
-        norm=str(cell["norm"]),
-        universal=bool(cell["universal"]),
+        model=cell.run_id,
+        attack=cell.attack,
+        eps=cell.eps,
+        accuracy=cell.robust_acc,
+        clean=cell.clean_acc,
+        norm=cell.norm,
+        universal=cell.universal,
         steps=steps if isinstance(steps, int) else None,
-        settings=json.dumps([rest, cell.get("source_sha256")], sort_keys=True),
-        n_examples=int(cell["n_examples"]),
-        classes=len(run["classes"]),
-        rarest=cell.get("rarest_class"),
-        zeros=cell.get("zero_gradients"),
-        right=unpack(bits, cell["n_examples"]) if bits else None,
-        flags=tuple(cell["flags"]),
+        settings=json.dumps([rest, cell.source_sha256], sort_keys=True),
+        n_examples=cell.n_examples,
+        classes=None if run.classifier is None else len(run.classifier.classes),
+        rarest=cell.rarest_class,
+        zeros=cell.zero_gradients,
+        right=cell.right,
+        flags=cell.flags,
     )
 
 

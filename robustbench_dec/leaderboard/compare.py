@@ -8,8 +8,7 @@ attack would hide what the new one gains.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -19,9 +18,10 @@ from robustbench_dec.attack import TOLERANCE, Attack, accuracy
 from robustbench_dec.attacking.foreign import Saved, attack_named, label
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard.intervals import holm, mcnemar, wilson
-from robustbench_dec.running.cells import BATCH_SIZE
+from robustbench_dec.running.cells import BATCH_SIZE, Request
 from robustbench_dec.running.cells import attack as attack_run
-from robustbench_dec.store.bits import unpack
+from robustbench_dec.store.records import CellRecord
+from robustbench_dec.store.results import Results, Run
 from robustbench_dec.store.zoo import Entry
 
 
@@ -98,7 +98,7 @@ class Newcomer:
 def compare(
     newcomer: Newcomer,
     models: Sequence[Entry],
-    results: Path,
+    results: Results,
     *,
     eps: Sequence[float] | None = None,
     n_examples: int = 1000,
@@ -109,38 +109,43 @@ def compare(
     """One row per network and radius, with tests corrected over all of them."""
     rows: list[Row] = []
     for entry in progress_bars.bar(models, desc=f"compare {newcomer.label}", unit="model", show=progress):
-        bench = Bench(entry, results, n_examples, batch_size, device, progress)
-        rows += bench.rows(newcomer, eps)
+        run = entry.run() or results.run(entry.record.id)
+        if run.exists and run.record.checkpoint_sha256 != entry.record.checkpoint_sha256:
+            raise BadInput(
+                f"{run.folder} is about another checkpoint than {entry.name}; make the entry of the zoo again"
+            )
+        rows += Bench(entry, run, n_examples, batch_size, device, progress).rows(newcomer, eps)
     tests = [row.p_value for row in rows if row.p_value is not None]
     corrected = iter(holm(tests))
     return [row if row.p_value is None else replace(row, p_holm=next(corrected)) for row in rows]
 
 
 class Bench:
-    """One network with its stored cells."""
+    """One network with its stored cells, which are read once."""
 
-    def __init__(
-        self, entry: Entry, results: Path, n_examples: int, batch_size: int, device: str, progress: bool
-    ) -> None:
-        self.entry, self.batch_size, self.device, self.progress = entry, batch_size, device, progress
-        self.folder = _folder(entry, results)
+    def __init__(self, entry: Entry, run: Run, n_examples: int, batch_size: int, device: str, progress: bool) -> None:
+        self.entry, self.run, self.batch_size, self.device, self.progress = entry, run, batch_size, device, progress
         self.problem = entry.problem()
         self.model: nn.Module = entry.model(device)
         self.n_examples = min(n_examples, len(self.problem.images.test_labels))
+        self.cells = [cell.record for cell in run.cells() if self._fits(cell.record)]
 
     def rows(self, newcomer: Newcomer, eps: Sequence[float] | None) -> Iterator[Row]:
         example = newcomer.at(0.0)
         norm, universal = example.norm, example.universal
-        radii = list(eps) if eps else self._grid(example)
         images = self.problem.images
         clean = accuracy(self.model, images.test_images[: self.n_examples], images.test_labels[: self.n_examples])
-        for radius in radii:
+        for radius in list(eps) if eps else self._grid(example):
             attack = newcomer.at(radius)
-            mine = self._cell(newcomer.label, attack, "user")
+            mine = self._cell(newcomer.name, attack, "user")
             self._complete(norm, universal, radius)
-            cells = [c for c in self._stored(norm) if c["eps"] == radius and not _same(c, newcomer.label, attack)]
+            here = [cell for cell in self._stored(norm) if _radius(cell.eps) == _radius(radius)]
             # A universal attack has a harder task than attacks on single images: only its like are its rivals.
-            rivals = tuple(self._measured(c) for c in cells if c["universal"] or not universal)
+            rivals = tuple(
+                self._measured(cell)
+                for cell in here
+                if (cell.universal or not universal) and not _same(cell, newcomer.label, attack)
+            )
             row = Row(self.entry.name, clean, radius, self._measured(mine), rivals)
             if row.best is not None:
                 broke = int((~row.mine.right & row.best.right).sum())
@@ -150,7 +155,8 @@ class Bench:
 
     def _grid(self, attack: Attack) -> list[float]:
         """The radii of the stored attacks of this kind; for a saved y that is not stretched, those that it fits in."""
-        radii = sorted({cell["eps"] for cell in self._stored(attack.norm) if cell["universal"] == attack.universal})
+        stored = [cell.eps for cell in self._stored(attack.norm) if cell.universal == attack.universal]
+        radii = sorted({_radius(eps): eps for eps in stored}.values())
         if isinstance(attack, Saved) and not attack.scale:
             size = attack.saved.abs().max().item()
             radii = [radius for radius in radii if radius >= size - TOLERANCE] or [size]
@@ -161,27 +167,26 @@ class Bench:
             )
         return radii
 
-    def _stored(self, norm: str) -> list[dict[str, Any]]:
-        """The cells of known attacks, on at least as many images."""
-        cells = [files.read_sealed(p) for p in sorted(self.folder.glob("attacks/[!.]*.json"))]
-        return [cell for cell in cells if self._fits(cell) and cell["norm"] == norm and cell.get("submitted") != "user"]
+    def _stored(self, norm: str) -> list[CellRecord]:
+        """The cells of known attacks in this norm."""
+        return [cell for cell in self.cells if cell.norm == norm and cell.submitted != "user"]
 
-    def _fits(self, cell: Mapping[str, Any]) -> bool:
-        sha256 = self.entry.record["checkpoint_sha256"]
-        known = cell.get("part", "test") == "test" and cell["checkpoint_sha256"] == sha256
-        return known and cell["n_examples"] >= self.n_examples
+    def _fits(self, cell: CellRecord) -> bool:
+        """Whether a cell is about this very network, on at least as many test images."""
+        same = cell.part == "test" and cell.checkpoint_sha256 == self.entry.record.checkpoint_sha256
+        return same and cell.n_examples >= self.n_examples
 
     def _complete(self, norm: str, universal: bool, eps: float) -> None:
         """Cells at this radius of all known attacks that have some at others."""
         known: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
         there = set()
         for cell in self._stored(norm):
-            if cell["universal"] != universal or cell.get("source_sha256"):
+            if cell.universal != universal or cell.source_sha256 is not None:
                 continue
             settings = _at_radius(cell, eps)
-            key = (cell["attack"], files.digest(settings))
-            known[key] = (cell["attack"], settings)
-            if cell["eps"] == eps:
+            key = (cell.attack, files.digest(settings))
+            known[key] = (cell.attack, settings)
+            if _radius(cell.eps) == _radius(eps):
                 there.add(key)
         if not known and norm == "Linf":
             usable = shelf.usable("attack", Attack)
@@ -191,32 +196,30 @@ class Bench:
             if key not in there and not name.endswith(".safetensors"):
                 self._cell(name, shelf.make(attack_named(name), settings), "reference")
 
-    def _cell(self, name: str, attack: Attack, submitted: str) -> dict[str, Any]:
-        """Stored, on as many images or more; or computed."""
-        for path in sorted(self.folder.glob("attacks/[!.]*.json")):
-            cell = files.read_sealed(path)
-            if self._fits(cell) and _same(cell, name, attack):
+    def _cell(self, name: str, attack: Attack, submitted: Literal["user", "reference"]) -> CellRecord:
+        """Stored, on as many images or more; or computed, in a home that is made for it where the network has none."""
+        for cell in self.cells:
+            if _same(cell, label(name), attack):
                 return cell
+        request = Request(
+            name, attack, self.entry.record.seed, self.n_examples, batch_size=self.batch_size, submitted=submitted
+        )
+        self.run.adopt(self.entry.record)
         (cell,) = attack_run(
-            self.folder,
-            [(name, attack)],
+            self.run,
+            [request],
             problem=self.problem,
-            n_examples=self.n_examples,
             device=self.device,
-            batch_size=self.batch_size,
             model=self.model,
-            submitted=submitted,
             progress=self.progress,
         )
+        self.cells.append(cell)
         return cell
 
-    def _measured(self, cell: Mapping[str, Any]) -> Measured:
-        right = unpack(cell["bits"], cell["n_examples"])[: self.n_examples]
-        images = cell["n_examples"]
-        name = str(cell["attack"])
-        return Measured(
-            name, right, cell["forwards"] / images, cell["backwards"] / images, tuple(cell["flags"])
-        )  # fmt: skip
+    def _measured(self, cell: CellRecord) -> Measured:
+        images = cell.n_examples
+        right = cell.right[: self.n_examples]
+        return Measured(cell.attack, right, cell.forwards / images, cell.backwards / images, cell.flags)
 
 
 def text(rows: Sequence[Row]) -> str:
@@ -260,27 +263,23 @@ def _summary(rows: Sequence[Row]) -> str:
     )
 
 
-def _folder(entry: Entry, results: Path) -> Path:
-    """Where the network's cells are: its run's folder, made from the card where only the network was shipped."""
-    beside = entry.checkpoint.parent
-    folder = beside if (beside / "run.json").is_file() else results / "runs" / entry.record["id"]
-    path = folder / "run.json"
-    if not path.is_file():
-        files.write_sealed(path, entry.record)
-    elif files.read_sealed(path)["checkpoint_sha256"] != entry.record["checkpoint_sha256"]:
-        raise BadInput(f"{path} is about another checkpoint than {entry.name}; make the entry of the zoo again")
-    return folder
-
-
-def _same(cell: Mapping[str, Any], name: str, attack: Attack) -> bool:
+def _same(cell: CellRecord, name: str, attack: Attack) -> bool:
     """Whether a cell is about this very attack."""
-    same_source = cell.get("source_sha256") == attack.source_sha256
-    return bool(cell["attack"] == name and same_source and cell["settings"] == attack.settings())
+    same_source = cell.source_sha256 == attack.source_sha256
+    same_settings = files.digest(cell.settings) == files.digest(attack.settings())  # a tuple is a list in a file
+    return cell.attack == name and same_source and same_settings
 
 
-def _at_radius(cell: Mapping[str, Any], eps: float) -> dict[str, Any]:
+def _radius(eps: float) -> float:
+    """A radius as tables tell it from others: 0.1 + 0.2 is 0.3."""
+    return round(eps, 9)
+
+
+def _at_radius(cell: CellRecord, eps: float) -> dict[str, Any]:
     """A cell's settings at another radius: a step size keeps its share of it."""
-    settings: dict[str, Any] = dict(cell["settings"]) | {"eps": eps}
-    if isinstance(settings.get("alpha"), float) and cell["eps"] and eps != cell["eps"]:
-        settings["alpha"] = round(settings["alpha"] / cell["eps"], 9) * eps
+    if _radius(cell.eps) == _radius(eps):
+        return dict(cell.settings)
+    settings: dict[str, Any] = cell.settings | {"eps": eps}
+    if isinstance(settings.get("alpha"), float) and cell.eps:
+        settings["alpha"] = round(settings["alpha"] / cell.eps, 9) * eps
     return settings

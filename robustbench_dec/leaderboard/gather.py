@@ -1,4 +1,4 @@
-"""Leaderboard: every attack cell of every run as one tidy row, results/leaderboard.csv.
+"""Leaderboard: every attack cell of every run as one tidy row of a CSV.
 
 Accuracies are fractions; percent is for rendering. A value that a cell has not (the step size of an attack without
 steps, the local steps of a trainer without them, bytes on the wire of a simulated network) is empty, never zero.
@@ -7,7 +7,7 @@ beside it, and empty for the cells of tables.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,9 +15,10 @@ from typing import Any
 import pandas as pd
 
 from robustbench_dec import files
-from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import audit
 from robustbench_dec.leaderboard.intervals import wilson
+from robustbench_dec.store.records import CellRecord, RunRecord
+from robustbench_dec.store.results import Results
 
 # Column -> pandas type. Capital Int64/Float64 may be empty, which keeps "40" from becoming "40.0" beside an empty cell.
 COLUMNS: Mapping[str, str] = MappingProxyType(
@@ -72,43 +73,30 @@ ORDER = ["table", "dataset", "method", "attack", "eps", "seed", "run_id", "attac
 NO_TABLES: Mapping[str, Collection[str]] = MappingProxyType({})
 
 
-def gather(results: Path, tables: Mapping[str, Collection[str]] = NO_TABLES) -> pd.DataFrame:
-    """One row for each test cell, results/runs/<id>/attacks/*.json, with what its run.json knows, in fixed order.
+def rebuild(results: Results) -> pd.DataFrame:
+    """The leaderboard anew from all cells, written."""
+    with results.claim_leaderboard():  # the last one who writes it has seen all cells
+        everything = gather(results)
+        write(everything, results.leaderboard)
+    return everything
 
-    `tables` maps the stem of a specification to the run ids it asks for. A run that several tables share has their
-    stems joined by ";", a run in none has "". The flags are the cell's own and those of the audit over all cells.
+
+def gather(results: Results, also: Mapping[str, Collection[str]] = NO_TABLES) -> pd.DataFrame:
+    """One row for each test cell, with what its run knows, in fixed order.
+
+    `table` are the stems of the tables that asked for the run, joined by ";": those that the store remembers, and
+    those of `also`, stems with the ids of runs. The flags are the cell's own and those of the audit over all cells.
     """
+    tables = {**results.tables(), **also}
     rows, points = [], []
-    for path, run, cell in cells(results):
-        stems = sorted(stem for stem, run_ids in tables.items() if path.parent.parent.name in run_ids)
-        try:
-            rows.append(_row(run, cell) | {"table": ";".join(stems), "cell": path.stem})
-            points.append(audit.of_cell(run, cell))
-        except KeyError as error:
-            raise BadInput(f"{path} or its run.json lacks {error}; delete it to have it made again") from error
+    for cell in results.cells():
+        stems = sorted(stem for stem, run_ids in tables.items() if cell.run.id in run_ids)
+        rows.append(_row(cell.run.record, cell.record) | {"table": ";".join(stems), "cell": cell.stem})
+        points.append(audit.of_cell(cell.run.record, cell.record))
     for row, flags in zip(rows, audit.flags(points), strict=True):
         row["reliability_flags"] = ";".join(flags)
     frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict(COLUMNS))
     return frame.sort_values(ORDER, kind="stable", ignore_index=True)
-
-
-def cells(results: Path) -> Iterator[tuple[Path, dict[str, Any], dict[str, Any]]]:
-    """Every test cell of a present checkpoint: its file, its run.json and its content."""
-    for path in sorted((results / "runs").glob("*/attacks/*.json")):
-        if path.name.startswith("."):  # a write that is under way (see files.produce), or unfinished batches
-            continue
-        home = path.parent.parent
-        if not (home / "run.json").is_file():
-            raise BadInput(f"{path} belongs to a run, but {home / 'run.json'} is missing; restore it or delete {home}")
-        run, cell = files.read_sealed(home / "run.json"), files.read_sealed(path)
-        # Validation accuracies choose settings and rank nobody; a cell of an earlier checkpoint awaits a new one.
-        if cell.get("part", "test") == "test" and cell.get("checkpoint_sha256") == run.get("checkpoint_sha256"):
-            yield path, run, cell
-
-
-def path(results: Path) -> Path:
-    """Where the leaderboard of these results is."""
-    return results / "leaderboard.csv"
 
 
 def content(frame: pd.DataFrame) -> bytes:
@@ -129,51 +117,50 @@ def read(path: Path) -> pd.DataFrame:
     return frame.fillna(dict.fromkeys(texts, ""))
 
 
-def _row(run: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
-    problem, network, trainer = (run["settings"][part] for part in ("problem", "network", "trainer"))
-    ledger, attack = run["ledger"], cell["settings"]
-    ci_low, ci_high = wilson(cell["n_correct"], cell["n_examples"])
+def _row(run: RunRecord, cell: CellRecord) -> dict[str, Any]:
+    classifier, ledger, attack = run.classifier, run.ledger, cell.settings
+    assert classifier is not None  # else it could not be attacked
+    ci_low, ci_high = wilson(cell.n_correct, cell.n_examples)
     return {
-        "schema_version": cell["schema"],
-        "submitted": cell.get("submitted", ""),
-        "run_id": cell["run_id"],
-        "dataset": cell["dataset"],
-        "n_classes": len(run["classes"]),
-        "architecture": run["architecture"],
-        "method": cell["method"],
-        "topology": network["graph"],
-        "n_clients": ledger["nodes"],
-        "local_steps": trainer.get("K"),
+        "schema_version": cell.schema_version,
+        "submitted": cell.submitted,
+        "run_id": cell.run_id,
+        "dataset": cell.dataset,
+        "n_classes": len(classifier.classes),
+        "architecture": classifier.architecture.name,
+        "method": cell.method,
+        "topology": run.settings.network["graph"],
+        "n_clients": ledger.nodes,
+        "local_steps": run.settings.trainer.get("K"),
         # A trainer that never asks for a y-gradient (K-GT) trains at y = 0, whatever radius the problem allows.
-        "train_delta": problem.get("eps") if ledger["sfo_y"] else 0.0,
-        "seed": cell["seed"],
-        "checkpoint_sha256": cell["checkpoint_sha256"],
-        "attack": cell["attack"],
+        "train_delta": run.settings.problem.get("eps") if ledger.sfo_y else 0.0,
+        "seed": cell.seed,
+        "checkpoint_sha256": cell.checkpoint_sha256,
+        "attack": cell.attack,
         "attack_params_json": json.dumps(attack, sort_keys=True, separators=(",", ":")),
-        "norm": cell["norm"],
-        "eps": cell["eps"],
+        "norm": cell.norm,
+        "eps": cell.eps,
         "alpha": attack.get("alpha"),
         "steps": attack.get("steps"),
-        "universal": cell["universal"],
-        "n_examples": cell["n_examples"],
-        "clean_acc": cell["clean_acc"],
-        "robust_acc": cell["robust_acc"],
+        "universal": cell.universal,
+        "n_examples": cell.n_examples,
+        "clean_acc": cell.clean_acc,
+        "robust_acc": cell.robust_acc,
         "ci_low": ci_low,
         "ci_high": ci_high,
-        "n_correct": cell["n_correct"],
-        "attack_forwards": cell["forwards"],
-        "attack_backwards": cell["backwards"],
-        "zero_gradients": cell.get("zero_gradients"),
-        "sfo_x": ledger["sfo_x"],
-        "sfo_y": ledger["sfo_y"],
-        "comm_rounds": ledger["rounds"],
-        "messages": ledger["messages"],
-        "bytes_payload": ledger["bytes_per_edge"] * ledger["directed_edges"]
-        + ledger.get("server_bytes", 0) * ledger["nodes"],
-        "bytes_wire": run.get("wire_bytes"),  # a simulated network has no wire
-        "wall_s": cell["wall_s"],
-        "torch_version": cell["versions"]["torch"],
-        "package_version": cell["versions"]["robustbench_dec"],
-        "git_commit": cell["git_commit"] or "",
-        "created_utc": cell["created_utc"],
+        "n_correct": cell.n_correct,
+        "attack_forwards": cell.forwards,
+        "attack_backwards": cell.backwards,
+        "zero_gradients": cell.zero_gradients,
+        "sfo_x": ledger.sfo_x,
+        "sfo_y": ledger.sfo_y,
+        "comm_rounds": ledger.rounds,
+        "messages": ledger.messages,
+        "bytes_payload": ledger.bytes_per_edge * ledger.directed_edges + ledger.server_bytes * ledger.nodes,
+        "bytes_wire": run.wire_bytes,  # a simulated network has no wire
+        "wall_s": cell.wall_s,
+        "torch_version": cell.versions["torch"],
+        "package_version": cell.versions["robustbench_dec"],
+        "git_commit": cell.git_commit or "",
+        "created_utc": cell.created_utc,
     }

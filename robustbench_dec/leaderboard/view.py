@@ -8,7 +8,6 @@ images. Two trainings of one method (another radius, other rounds) are two model
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -18,6 +17,7 @@ from robustbench_dec import data, files, shelf, titles
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.leaderboard.means import Mean
+from robustbench_dec.store.results import Results, Run
 
 WORDS = {"problem.eps": "training δ", "network.loss": "link loss", "n_examples": "images", "rel_alpha": "alpha/eps"}
 """How a label calls a setting, where its own name would mislead."""
@@ -33,9 +33,9 @@ TOLD = 3
 Settings = dict[str, Any]
 
 
-def read(results: Path) -> pd.DataFrame:
+def read(results: Results) -> pd.DataFrame:
     """All rows of results/leaderboard.csv with the columns in `ADDED`."""
-    path = leaderboard.path(results)
+    path = results.leaderboard
     if not path.is_file():
         raise BadInput(f"no leaderboard at {path}; `robustbench-dec table tables/table2.toml` or `render` writes one")
     try:
@@ -50,7 +50,7 @@ def read(results: Path) -> pd.DataFrame:
     return labelled(frame, results)
 
 
-def labelled(frame: pd.DataFrame, results: Path) -> pd.DataFrame:
+def labelled(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
     """A leaderboard with the columns in `ADDED`.
 
     `submitter` says who brought a row's attack: the column submitted_by where there is one, "a user" where the column
@@ -59,10 +59,10 @@ def labelled(frame: pd.DataFrame, results: Path) -> pd.DataFrame:
     return _labelled(frame.assign(submitter=_submitters(frame)), runs(results, frame["run_id"]))
 
 
-def runs(results: Path, run_ids: Iterable[str]) -> dict[str, Settings]:
-    """run.json of every run that is there; a model that was attacked elsewhere has none."""
-    paths = {run_id: results / "runs" / run_id / "run.json" for run_id in dict.fromkeys(run_ids)}
-    return {run_id: files.read_sealed(path) for run_id, path in paths.items() if path.is_file()}
+def runs(results: Results, run_ids: Iterable[str]) -> dict[str, Run]:
+    """Every run that is there; a model that was attacked elsewhere is not."""
+    found = {run_id: results.find(run_id) for run_id in dict.fromkeys(run_ids)}
+    return {run_id: run for run_id, run in found.items() if run is not None}
 
 
 def select(
@@ -145,9 +145,9 @@ def _submitters(frame: pd.DataFrame) -> list[str]:
     return ["a user" if mark == "user" else "" for mark in frame.get("submitted", [""] * len(frame))]
 
 
-def _labelled(frame: pd.DataFrame, records: Mapping[str, Settings]) -> pd.DataFrame:
+def _labelled(frame: pd.DataFrame, runs: Mapping[str, Run]) -> pd.DataFrame:
     rows = frame.to_dict("records")
-    setups = [_setup(row, records.get(row["run_id"])) for row in rows]
+    setups = [_setup(row, runs.get(row["run_id"])) for row in rows]
     strengths = [_strength(row) for row in rows]
     methods = [titles.method(name) for name in frame["method"]]
     attacks = [titles.attack(name) for name in frame["attack"]]
@@ -159,12 +159,12 @@ def _labelled(frame: pd.DataFrame, records: Mapping[str, Settings]) -> pd.DataFr
     )
 
 
-def _setup(row: Settings, run: Settings | None) -> Settings:
+def _setup(row: Settings, run: Run | None) -> Settings:
     """All that decides a trained model but its seed."""
     if run is None:
         columns = ("dataset", "method", "architecture", "topology", "n_clients", "comm_rounds")
         return {name: json_value(row[name]) for name in columns} | {"problem.eps": json_value(row["train_delta"])}
-    settings = {part: run["settings"].get(part) for part in ("problem", "network", "trainer", "rounds")}
+    settings = run.record.settings.model_dump(mode="json", include={"problem", "network", "trainer", "rounds"})
     return {name: value for name, value in _flat(settings).items() if name != "network.seed"}
 
 

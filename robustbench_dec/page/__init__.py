@@ -17,17 +17,18 @@ import pandas as pd
 from robustbench_dec import files
 from robustbench_dec.leaderboard import view
 from robustbench_dec.page import content
+from robustbench_dec.store.results import Results
 
 SCRIPTS = ("dom.js", "charts.js", "details.js", "script.js")
 
 
-def write(results: Path, path: Path) -> Path:
+def write(results: Results, path: Path) -> Path:
     """The page of results/leaderboard.csv and the runs beside it."""
     files.write_text(path, render(results))
     return path
 
 
-def render(results: Path, leaderboard: pd.DataFrame | None = None) -> str:
+def render(results: Results, leaderboard: pd.DataFrame | None = None) -> str:
     """The page as text, of the leaderboard on disk or of one that is yet to be written; the same gives the same."""
     frame = view.read(results) if leaderboard is None else view.labelled(leaderboard, results)
     data = content.gather(frame, results)

@@ -2,36 +2,45 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import seaborn as sns
 
-from robustbench_dec import files, titles
+from robustbench_dec import titles
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import audit, references, view
 from robustbench_dec.page import pictures
 from robustbench_dec.rendering import export
-from robustbench_dec.store import results as store
+from robustbench_dec.store.records import RunRecord
+from robustbench_dec.store.results import Cell, Results, Run
 
 BUDGET = 800_000
 """Characters that pictures may take; the first seeds' come first, what does not fit is left out."""
 
-UNSHOWN = ("schema", "versions", "curve_sha256", "perturbation_sha256", "threads_used")
-"""What run.json tells of files that the page does not have, and what the page tells once for all runs."""
+UNSHOWN = {
+    "schema_version",
+    "versions",
+    "curve_sha256",
+    "perturbation_sha256",
+    "threads_used",
+    "classifier",
+    "final",
+    "named",
+}
+"""What a record says of files that the page does not have, and what the page says once for all runs or elsewhere."""
 
 CURVE = ("round", "sfo", "megabytes")
 
 Content = dict[str, Any]
 
 
-def gather(frame: pd.DataFrame, results: Path) -> Content:
+def gather(frame: pd.DataFrame, results: Results) -> Content:
     """Everything that the page shows of the rows of `view.read`."""
     runs = view.runs(results, frame["run_id"])
     entries = view.averaged(frame)
     rows = frame.reset_index(drop=True).to_dict("records")  # by their places, as `averaged` counts them
-    cells = [_cell(row, results) for row in rows]
+    cells = [_cell(row, runs) for row in rows]
     versions = list({json.dumps(v, sort_keys=True): v for v in _versions(runs, cells)}.values())
     own = [name for name in frame.columns if name not in view.ADDED]
     return {
@@ -44,13 +53,12 @@ def gather(frame: pd.DataFrame, results: Path) -> Content:
         ],
         "groups": [entry | {"latex": export.latex_line(entry)} for entry in entries],
         "runs": {
-            run_id: {name: value for name, value in run.items() if name not in UNSHOWN}
-            | {"versions": versions.index(run["versions"])}
+            run_id: _shown(run.record) | {"versions": versions.index(run.record.versions)}
             for run_id, run in runs.items()
         },
         "versions": versions,
-        "curves": {run_id: curve for run_id, run in runs.items() if (curve := _curve(results / "runs" / run_id, run))},
-        "pictures": _pictures(rows, runs, cells, results),
+        "curves": {run_id: curve for run_id, run in runs.items() if (curve := _curve(run))},
+        "pictures": _pictures(rows, runs, cells),
         "titles": {
             "dataset": {name: titles.dataset(name) for name in _names(entries, "dataset")},
             "method": {name: titles.method(name) for name in view.method_ranks(frame["method"])},
@@ -63,64 +71,64 @@ def gather(frame: pd.DataFrame, results: Path) -> Content:
     }
 
 
-def _cell(row: Content, results: Path) -> Content:
-    """The cell's own file, {} where a row came from elsewhere; never a file outside of the results."""
-    home = (results / "runs").resolve()
-    path = (home / row["run_id"] / "attacks" / f"{row['cell']}.json").resolve()
-    if not path.is_relative_to(home) or not path.is_file():
-        return {}
-    cell = files.read_sealed(path)
-    return cell | {"folder": path.parent}
+def _shown(run: RunRecord) -> Content:
+    """A run's record as the page has it: what is said of a classifier stands beside the rest."""
+    record: Content = run.model_dump(mode="json", exclude=UNSHOWN)
+    if run.classifier is not None:
+        record |= run.classifier.model_dump(mode="json") | {"architecture": run.classifier.architecture.name}
+    return record
 
 
-def _versions(runs: Mapping[str, Content], cells: list[Content]) -> list[Content]:
-    return [record["versions"] for record in [*runs.values(), *cells] if "versions" in record]
+def _cell(row: Content, runs: Mapping[str, Run]) -> Cell | None:
+    """The cell behind a row, None where the row came from elsewhere."""
+    run = runs.get(row["run_id"])
+    return None if run is None else run.find(row["cell"])
 
 
-def _extra(cell: Content, versions: list[Content]) -> Content:
+def _versions(runs: Mapping[str, Run], cells: list[Cell | None]) -> list[dict[str, str]]:
+    there = [cell.record.versions for cell in cells if cell is not None]
+    return [*(run.record.versions for run in runs.values()), *there]
+
+
+def _extra(cell: Cell | None, versions: list[dict[str, str]]) -> Content:
     """What the leaderboard's columns do not say about a cell."""
-    extra = {name: cell[name] for name in ("attack_seed", "threads") if name in cell}
-    return extra | ({"versions": versions.index(cell["versions"])} if "versions" in cell else {})
+    if cell is None:
+        return {}
+    record = cell.record
+    return {
+        "attack_seed": record.attack_seed,
+        "threads": record.threads,
+        "versions": versions.index(record.versions),
+    }
 
 
-def _curve(folder: Path, run: Content) -> Content | None:
-    if not (folder / "curve.csv").is_file():
+def _curve(run: Run) -> Content | None:
+    if not run.has_curve:
         return None
     try:
-        curve = store.curve(folder, run)
-        curve["megabytes"] = curve["bytes_per_edge"] * run["ledger"]["directed_edges"] / 1e6
+        curve = run.curve()
+        curve["megabytes"] = curve["bytes_per_edge"] * run.record.ledger.directed_edges / 1e6
         curve = curve[curve["round"] > 0]  # an untrained model says nothing and would press all lines together
         measures = ["clean_acc", *(name for name in curve.columns if "@" in name)]
         return {name: [view.json_value(value) for value in curve[name]] for name in (*CURVE, *measures)}
     except (KeyError, ValueError) as error:
-        raise BadInput(f"{folder / 'curve.csv'} is not a training curve ({error}); train this run again") from error
+        raise BadInput(f"the curve of {run.id} is no training curve ({error}); train this run again") from error
 
 
-def _pictures(rows: list[Content], runs: Mapping[str, Content], cells: list[Content], results: Path) -> list[Content]:
+def _pictures(rows: list[Content], runs: Mapping[str, Run], cells: list[Cell | None]) -> list[Content]:
     """The trained y of each run, then the perturbation of each universal cell, seed by seed within the budget."""
-    wanted: list[tuple[Content, Path, str | None, float]] = []
+    wanted: list[tuple[Content, Run | Cell]] = []
     run_ids = [row["run_id"] for row in rows]
     for run_id, run in runs.items():
-        path = results / "runs" / run_id / "perturbation.safetensors"
-        if path.is_file():
-            eps = run["settings"]["problem"]["eps"]
-            wanted.append(
-                (
-                    {"kind": "trained", "row": run_ids.index(run_id), "eps": eps},
-                    path,
-                    run.get("perturbation_sha256"),
-                    eps,
-                )
-            )
+        if run.has_perturbation:
+            eps = run.record.settings.problem["eps"]
+            wanted.append(({"kind": "trained", "row": run_ids.index(run_id), "eps": eps}, run))
     for place, (row, cell) in enumerate(zip(rows, cells, strict=True)):
-        name = cell.get("perturbation_file")
-        if name and (path := cell["folder"] / Path(name).name).is_file():
-            wanted.append(
-                ({"kind": "attack", "row": place, "eps": row["eps"]}, path, cell.get("perturbation_sha256"), row["eps"])
-            )
+        if cell is not None and cell.has_perturbation:
+            wanted.append(({"kind": "attack", "row": place, "eps": row["eps"]}, cell))
     found, used = [], 0
-    for what, path, sha256, eps in sorted(wanted, key=lambda one: rows[one[0]["row"]]["seed"]):
-        uri = pictures.data_uri(path, sha256, eps)
+    for what, home in sorted(wanted, key=lambda pair: rows[pair[0]["row"]]["seed"]):
+        uri = pictures.data_uri(home.perturbation(), what["eps"])
         used += len(uri or "")
         if uri and used <= BUDGET:
             found.append(what | {"uri": uri})

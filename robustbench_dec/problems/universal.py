@@ -9,7 +9,7 @@ As the paper writes it, a + y is not clamped to [0, 1] in training; `clamp = tru
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -41,13 +41,6 @@ class Universal(Classifier):
     validation: float = 0.1
     mirrored: bool = False
     normalised: bool = True
-
-    def settings(self) -> dict[str, Any]:
-        """Every setting; `normalised` only where it is not as in the runs that were made before it was a setting."""
-        settings = super().settings()
-        if self.normalised:
-            del settings["normalised"]
-        return settings
 
     @cached_property
     def images(self) -> data.Dataset:

@@ -18,8 +18,9 @@ from matplotlib.ticker import EngFormatter
 from robustbench_dec import data, files, titles
 from robustbench_dec.errors import BadInput
 from robustbench_dec.rendering import style
+from robustbench_dec.running.suite import Work
 from robustbench_dec.specs import table as spec
-from robustbench_dec.store import results as store
+from robustbench_dec.store.results import Results
 
 AXES = {"sfo": "SFO calls per node (paired)", "exchanges": "Exchanges with neighbours"}
 GRID = 200
@@ -41,9 +42,9 @@ def available(specification: spec.Spec) -> tuple[spec.Spec, list[str]]:
     return specification.model_copy(update={"blocks": blocks}), reasons
 
 
-def render(specification: spec.Spec, results: Path, stem: Path) -> dict[Path, bytes]:
+def render(specification: spec.Spec, work: Sequence[Work], results: Results, stem: Path) -> dict[Path, bytes]:
     """What goes into the CSV and both figures, from the finished runs on disk."""
-    frame = gather(specification, results)
+    frame = gather(work, results)
     contents = files.beside(stem, {".csv": frame.to_csv(index=False, lineterminator="\n", float_format="%.7g")})
     ends = {block.title: {"sfo": block.sfo, "exchanges": block.exchanges} for block in specification.blocks}
     if "phi" not in frame:
@@ -61,24 +62,24 @@ def render(specification: spec.Spec, results: Path, stem: Path) -> dict[Path, by
     return contents
 
 
-def gather(specification: spec.Spec, results: Path) -> pd.DataFrame:
+def gather(work: Sequence[Work], results: Results) -> pd.DataFrame:
     """The curves of all finished runs: costs in both conventions of each kind, Phi, ||grad Phi||, accuracies.
 
     `sfo` are paired calls per node, `sfo_split_total` x- and y-gradients counted apart and summed over the nodes;
     `round` are steps of the trainer, `exchanges` synchronous swaps with the neighbours.
     """
     parts = []
-    for block, one in specification.runs():
-        folder = results / "runs" / one.id
-        if not (folder / "run.json").is_file():
+    for item in work:
+        asked, run = item.run, results.run(item.run.id)
+        if not run.exists:
             continue
-        curve = store.curve(folder, files.read_sealed(folder / "run.json"))
-        split = one.network.nodes * (curve["sfo_x"] + curve["sfo_y"])
+        curve = run.curve()
+        split = asked.network.nodes * (curve["sfo_x"] + curve["sfo_y"])
         curve.insert(2, "sfo_split_total", split)
-        names = {"dataset": block.title, "method": one.trainer, "seed": one.seed, "run_id": one.id}
+        names = {"dataset": item.block.title, "method": asked.trainer, "seed": asked.seed, "run_id": asked.id}
         parts.append(pd.DataFrame(names, index=curve.index).join(curve))
     if not parts:
-        raise BadInput(f"no finished run of these figures is in {results}; make the figures first")
+        raise BadInput(f"no finished run of these figures is in {results.root}; make the figures first")
     return pd.concat(parts, ignore_index=True)
 
 

@@ -13,7 +13,6 @@ An entry is the mean over seeds, with the sample standard deviation where there 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -31,7 +30,10 @@ from robustbench_dec.rendering.text import (
     latex_row,
     latex_table,
 )
+from robustbench_dec.running.suite import Work
 from robustbench_dec.specs.table import NetworkSpec, Spec
+from robustbench_dec.store.records import ClassifierRecord, RunRecord
+from robustbench_dec.store.results import Results
 
 RUN = ("clean", "node_min", "node_max", "consensus")
 """Measures that a run has without being attacked; the others are like "fgsm@0.1"."""
@@ -55,14 +57,16 @@ class Row:
         return [self.network.graph, str(self.network.nodes), f"{self.spectral_rate:.3f}", faults(self.network)]
 
 
-def render(specification: Spec, cells: pd.DataFrame, results: Path, stem: Path) -> dict[Path, bytes]:
+def render(
+    specification: Spec, work: Sequence[Work], cells: pd.DataFrame, results: Results, stem: Path
+) -> dict[Path, bytes]:
     """What goes into <stem>.csv, .md and .tex; `cells` are this table's rows of the leaderboard."""
-    records = {one.id: results / "runs" / one.id / "run.json" for _, one in specification.runs()}
-    runs = {run_id: files.read_sealed(path) for run_id, path in records.items() if path.is_file()}
+    homes = [results.run(item.run.id) for item in work]
+    runs = {home.id: home.record for home in homes if home.exists}
     attacks = list(
-        dict.fromkeys(_measure(a.name, eps) for b in specification.blocks for a in b.attacks for eps in a.eps)
+        dict.fromkeys(_measure(a.label, eps) for b in specification.blocks for a in b.attacks for eps in a.eps)
     )
-    rows = _rows(specification, runs, cells, attacks)
+    rows = _rows(specification, work, runs, cells, attacks)
     methods = list(dict.fromkeys(name for block in specification.blocks for name in block.trainers))
     notes = _notes(specification, runs, cells, rows)
     contents = {
@@ -82,7 +86,11 @@ def faults(network: NetworkSpec) -> str:
 
 
 def _rows(
-    specification: Spec, runs: Mapping[str, dict[str, Any]], cells: pd.DataFrame, attacks: Sequence[str]
+    specification: Spec,
+    work: Sequence[Work],
+    runs: Mapping[str, RunRecord],
+    cells: pd.DataFrame,
+    attacks: Sequence[str],
 ) -> list[Row]:
     measured = {run_id: _of_run(run) for run_id, run in runs.items()}
     flagged = set()
@@ -97,26 +105,29 @@ def _rows(
             flagged.add((cell.run_id, measure))
     rows = []
     for block in specification.blocks:
-        ids = {
-            name: [specification.run(block, name, seed).id for seed in specification.seeds] for name in block.trainers
-        }
+        here = [item.run for item in work if item.block == block]
+        ids = {name: [run.id for run in here if run.trainer == name] for name in block.trainers}
         entries, marked = {}, set()
         for name, run_ids in ids.items():
             for measure in (*RUN, *attacks):
-                values = [measured[one][measure] for one in run_ids if measure in measured.get(one, {})]
+                values = [measured[run_id][measure] for run_id in run_ids if measure in measured.get(run_id, {})]
                 entries[name, measure] = Mean.of(values)
-                if any((one, measure) in flagged for one in run_ids):
+                if any((run_id, measure) in flagged for run_id in run_ids):
                     marked.add((name, measure))
         rows.append(Row(specification.network_of(block), entries, frozenset(marked)))
     return rows
 
 
-def _of_run(run: Mapping[str, Any]) -> dict[str, float]:
-    if "clean" not in run:
-        raise BadInput(f"layout 'networks' shows accuracies, but {run['id']} trains no classifier; universal would do")
-    clean = run["clean"]
-    told = {"clean": clean["mean_model"], "node_min": clean["node_min"], "node_max": clean["node_max"]}
-    return told | {name: run[name] for name in ("consensus",) if name in run}  # older runs do not tell it
+def _classifier(run: RunRecord) -> ClassifierRecord:
+    if run.classifier is None:
+        raise BadInput(f"layout 'networks' shows accuracies, but {run.id} trains no classifier; universal would do")
+    return run.classifier
+
+
+def _of_run(run: RunRecord) -> dict[str, float]:
+    clean, consensus = _classifier(run).clean, _classifier(run).consensus
+    measured = {"clean": clean.mean_model, "node_min": clean.node_min, "node_max": clean.node_max}
+    return measured if consensus is None else measured | {"consensus": consensus}
 
 
 def _measure(attack: str, eps: float) -> str:
@@ -134,12 +145,10 @@ def _csv(rows: Sequence[Row]) -> str:
     return str(pd.DataFrame(lines).to_csv(index=False, lineterminator="\n"))
 
 
-def _notes(
-    specification: Spec, runs: Mapping[str, dict[str, Any]], cells: pd.DataFrame, rows: Sequence[Row]
-) -> list[str]:
+def _notes(specification: Spec, runs: Mapping[str, RunRecord], cells: pd.DataFrame, rows: Sequence[Row]) -> list[str]:
     seeds = len(specification.seeds)
     what = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
-    images = max((run["clean"]["n_examples"] for run in runs.values()), default=0)
+    images = max((_classifier(run).clean.n_examples for run in runs.values()), default=0)
     attacked = cells["n_examples"].max() if len(cells) else 0
     notes = [
         f"Test accuracy in percent, {what}; clean accuracy (x-bar's, and the worst and best node's) on {images:,} test "

@@ -11,7 +11,7 @@ from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Classifier, Problem
 from robustbench_dec.running.journal import CurveRow
 from robustbench_dec.running.loop import At
-from robustbench_dec.specs.table import RunSpec
+from robustbench_dec.specs.run import RunSpec
 
 FIXED = ("nodes", "directed_edges", "rounds")
 """Entries of the ledger that do not grow with the rounds, or are them."""
@@ -52,7 +52,7 @@ def _gauge(run: RunSpec, oracle: Oracle) -> Callable[[Tensor], dict[str, float]]
         whole = len(oracle.rows) == oracle.nodes
         return problem.gauge(oracle.shards if whole else problem.shards(oracle.nodes, run.seed))
     images, labels = problem.images.test_images[: run.curve_examples], problem.images.test_labels[: run.curve_examples]
-    attacks = [(f"{spec.name}@{attack.eps:g}", attack) for spec in run.curve for attack in spec.build()]
+    attacks = [(f"{label}@{attack.eps:g}", attack) for label, attack in run.curve_attacks]
 
     def measure(x: Tensor) -> dict[str, float]:
         model = problem.module(x)

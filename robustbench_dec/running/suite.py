@@ -1,63 +1,94 @@
-"""A whole table: train and attack what is missing. Files that exist are work that is done."""
+"""A whole table's work: listed once, then trained and attacked where it is missing. Files that exist are work done."""
 
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, wait
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, cast
 
 from robustbench_dec import bars as progress_bars
-from robustbench_dec import files
-from robustbench_dec.attack import Attack
 from robustbench_dec.problem import Classifier, Problem
-from robustbench_dec.running import cells, train
+from robustbench_dec.running import cells
 from robustbench_dec.running.pool import pool, share_of_cores
-from robustbench_dec.specs import table as spec
+from robustbench_dec.running.train import train
+from robustbench_dec.specs.run import RunSpec
+from robustbench_dec.specs.table import BlockSpec, Spec
 from robustbench_dec.store import locks
+from robustbench_dec.store.results import Results, Run
 
 PAUSE = 0.3
 """Seconds until a worker looks again whether what others work on is done."""
 
 
+@dataclass(frozen=True)
+class Work:
+    """One run of a table, and the cells that the table wants of it."""
+
+    block: BlockSpec
+    run: RunSpec
+    cells: tuple[cells.Request, ...]
+
+    def done(self, results: Results) -> int:
+        """How many of its files, the run's and the cells', are there."""
+        home = results.run(self.run.id)
+        return home.exists + sum(home.cell(request.key).exists for request in self.cells)
+
+    @property
+    def size(self) -> int:
+        """How many files show that it is done."""
+        return 1 + len(self.cells)
+
+
+def listed(specification: Spec) -> list[Work]:
+    """All that a table asks for, in its order: from here on nothing is resolved again."""
+    return [
+        Work(
+            block,
+            run,
+            tuple(
+                cells.Request(spec.name, attack, run.seed, specification.n_examples)
+                for spec in block.attacks
+                for attack in spec.build()
+            ),
+        )
+        for block, run in specification.runs()
+    ]
+
+
 def make(
-    specification: spec.Spec,
-    results: Path,
+    work: Sequence[Work],
+    results: Results,
     *,
+    title: str = "",
     device: str = "cpu",
     jobs: int = 1,
     progress: bool = True,
     save_seconds: float = 20.0,
     save_rounds: int | None = None,
-) -> list[Path]:
-    """Every run of the table with all its cells; the run folders, in the table's order.
+) -> list[Run]:
+    """Every listed run with all its cells, in the list's order.
 
     `jobs` workers, and those of other processes that make a table in the same folder, share the work by claims (see
     locks.py): each takes the first run that nobody trains and the first cells that nobody computes.
     """
-    files.sweep(results)
-    locks.sweep(results)
-    outputs = {
-        results / "runs" / one.id: _outputs(block, one, specification.n_examples, results)
-        for block, one in specification.runs()
-    }
-    work = functools.partial(
-        _work, specification, results, device, progress, {"save_seconds": save_seconds, "save_rounds": save_rounds}
-    )
-    workers = min(jobs, sum(not path.is_file() for paths in outputs.values() for path in paths))
+    results.sweep()
+    how = {"save_seconds": save_seconds, "save_rounds": save_rounds}
+    one_worker = functools.partial(_work, work, results, device, progress, how)
+    workers = min(jobs, sum(item.size - item.done(results) for item in work))
     with (
         share_of_cores(jobs) as threads,
-        progress_bars.bar(total=len(outputs), desc=specification.title, unit="run", show=progress) as bar,
+        progress_bars.bar(total=len(work), desc=title, unit="run", show=progress) as bar,
     ):
 
         def show() -> None:
-            bar.update(sum(all(path.is_file() for path in paths) for paths in outputs.values()) - bar.n)
+            bar.update(sum(item.done(results) == item.size for item in work) - bar.n)
 
         if workers <= 1:
-            work(show)
+            one_worker(show)
         else:
             with pool(workers, threads) as submit:
-                futures = [submit(work, None) for _ in range(workers)]
+                futures = [submit(one_worker, None) for _ in range(workers)]
                 while wait(futures, timeout=PAUSE, return_when=FIRST_EXCEPTION).not_done:
                     show()
                     for future in futures:
@@ -66,37 +97,26 @@ def make(
                 for future in futures:
                     future.result()
         show()
-    return list(outputs)
-
-
-def _outputs(block: spec.BlockSpec, one: spec.RunSpec, n_examples: int | None, results: Path) -> list[Path]:
-    """The files that show that a run is complete."""
-    folder = results / "runs" / one.id
-    return [folder / "run.json", *cell_paths(folder, n_examples, block, one.seed)]
-
-
-def cell_paths(folder: Path, n_examples: int | None, block: spec.BlockSpec, seed: int) -> list[Path]:
-    """The files of the cells that the table wants of a run."""
-    return [cells.cell_path(folder, name, at, n_examples, seed) for name, at in attacks_of(block)]
+    return [results.run(item.run.id) for item in work]
 
 
 def _work(
-    specification: spec.Spec,
-    results: Path,
+    work: Sequence[Work],
+    results: Results,
     device: str,
     progress: bool,
     saving: Mapping[str, Any],
     show: Callable[[], None] | None,
 ) -> None:
-    """One worker: go through the runs, do what nobody else does, and again until all is done."""
-    left, problems = list(specification.runs()), _Problems()
+    """One worker: go through the list, do what nobody else does, and again until all is done."""
+    left, problems = list(work), _Problems()
     while left:
         held = []
-        for block, one in left:
+        for item in left:
             try:
-                _complete(block, one, specification.n_examples, results, device, progress, saving, problems)
+                _complete(item, results, device, progress, saving, problems)
             except locks.Busy:
-                held.append((block, one))
+                held.append(item)
             if show is not None:
                 show()
         left = held
@@ -105,33 +125,20 @@ def _work(
 
 
 def _complete(
-    block: spec.BlockSpec,
-    one: spec.RunSpec,
-    n_examples: int | None,
-    results: Path,
-    device: str,
-    progress: bool,
-    saving: Mapping[str, Any],
-    problems: "_Problems",
+    item: Work, results: Results, device: str, progress: bool, saving: Mapping[str, Any], problems: "_Problems"
 ) -> None:
     """Train one run and compute all its cells, where they are missing; Busy where others do a part of it."""
-    trained = functools.partial(train.train, one, results, device=device, progress=progress, wait=False, **saving)
-    folder = trained()
-    if _missing(block, folder, n_examples, one.seed):
-        trained(checkpoint=True)  # a fresh clone has numbers but no checkpoints
+    trained = functools.partial(train, item.run, results, device=device, progress=progress, wait=False, **saving)
+    if _missing(trained(), item):
+        home = trained(checkpoint=True)  # a fresh clone has numbers but no checkpoints
         # Trained on another kind of machine its bits may differ, and then all cells are to be made again.
-        missing = _missing(block, folder, n_examples, one.seed)
-        problem = cast(Classifier, problems.of(one))
-        cells.attack(
-            folder, missing, problem=problem, n_examples=n_examples, device=device, progress=progress, wait=False
-        )
+        missing, problem = _missing(home, item), cast(Classifier, problems.of(item.run))
+        cells.attack(home, missing, problem=problem, device=device, progress=progress, wait=False)
 
 
-def _missing(block: spec.BlockSpec, folder: Path, n_examples: int | None, seed: int) -> list[tuple[str, Attack]]:
+def _missing(home: Run, item: Work) -> list[cells.Request]:
     """The attacks of which a finished run has no cell about its checkpoint."""
-    sha256 = files.read_sealed(folder / "run.json")["checkpoint_sha256"]
-    pairs = zip(attacks_of(block), cell_paths(folder, n_examples, block, seed), strict=True)
-    return [pair for pair, path in pairs if cells.usable_cell(path, sha256) is None]
+    return [request for request in item.cells if home.cell(request.key).usable() is None]
 
 
 class _Problems:
@@ -141,12 +148,8 @@ class _Problems:
         self._key: Any = None
         self._problem: Problem | None = None
 
-    def of(self, one: spec.RunSpec) -> Problem:
-        key = (one.problem, one.network.nodes)
+    def of(self, run: RunSpec) -> Problem:
+        key = (run.problem, run.network.nodes)
         if self._problem is None or key != self._key:
-            self._key, self._problem = key, one.build_problem()
+            self._key, self._problem = key, run.build_problem()
         return self._problem
-
-
-def attacks_of(block: spec.BlockSpec) -> list[tuple[str, Attack]]:
-    return [(attack.name, one) for attack in block.attacks for one in attack.build()]

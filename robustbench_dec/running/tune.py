@@ -2,8 +2,9 @@
 
 import functools
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -13,13 +14,23 @@ from robustbench_dec.problem import Classifier
 from robustbench_dec.running import cells
 from robustbench_dec.running.pool import side_by_side
 from robustbench_dec.running.train import train
-from robustbench_dec.specs import table as spec
+from robustbench_dec.specs.run import RunSpec
+from robustbench_dec.specs.table import Spec
+from robustbench_dec.store.results import Results
+
+
+class Trial(NamedTuple):
+    """One point of a grid: a short run, and the cells that judge it."""
+
+    point: dict[str, Any]
+    run: RunSpec
+    attacks: list[cells.Request]
 
 
 def tune(
-    specification: spec.Spec,
+    specification: Spec,
     stem: str,
-    results: Path,
+    results: Results,
     tables: Path,
     *,
     device: str = "cpu",
@@ -30,52 +41,44 @@ def tune(
 
     Classifiers are judged on the validation part only, other problems by what their curves end with, such as Phi.
     """
-    if specification.tune is None:
-        raise BadInput("this specification has no [tune] part; see tables/table2.toml for one")
-    grids = specification.tune.grids
-    trials = [
-        (block, name, dict(zip(grid, values, strict=True)))
-        for block in specification.blocks
-        for name, grid in grids.get(block.title, {}).items()
-        for values in itertools.product(*grid.values())
-    ]
-    work = functools.partial(_try, specification=specification, results=results, device=device, progress=progress)
-    rows = side_by_side(work, trials, jobs, f"tune {specification.title}", progress)
+    work = functools.partial(_row, results=results, device=device, progress=progress)
+    rows = side_by_side(work, list(_trials(specification)), jobs, f"tune {specification.title}", progress)
     path = tables / f"{stem}-tune.csv"
     files.write_text(path, pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
     return path
 
 
-def _try(
-    trial: tuple[spec.BlockSpec, str, dict[str, Any]],
-    specification: spec.Spec,
-    results: Path,
-    device: str,
-    progress: bool,
-) -> dict[str, Any]:
-    """One row of the tuning's CSV."""
-    block, name, point = trial
-    short = specification.tune
-    assert short is not None
-    problem = block.problem | {key[8:]: value for key, value in point.items() if key.startswith("problem.")}
-    settings = block.trainers[name] | {key: value for key, value in point.items() if not key.startswith("problem.")}
+def _trials(specification: Spec) -> Iterator[Trial]:
+    short, seed = specification.tune, specification.seeds[0]
+    if short is None:
+        raise BadInput("this specification has no [tune] part; see tables/table2.toml for one")
     end = {"rounds": short.rounds, "sfo": short.sfo, "exchanges": short.exchanges}
-    one = specification.run(
-        block, name, specification.seeds[0],
-        problem=problem, trainer_settings=settings, curve=[], curve_points=1, **end,
-    )  # fmt: skip
-    row: dict[str, Any] = {"dataset": one.data_set, "method": name, **one.budget.named, **point}
-    built = one.build_problem()
-    try:
-        folder = train(one, results, device=device, progress=progress)
-        record = files.read_sealed(folder / "run.json")
-        if not isinstance(built, Classifier):
-            ends = {key: value for key, value in record["final"].items() if isinstance(value, float)}
-            return row | {"diverged": False, **ends}
-        row |= {"diverged": False, "validation_clean": record["clean"]["validation"]}
+    for block in specification.blocks:
         attacks = [(attack.name, at) for attack in short.attacks.get(block.title, []) for at in attack.build()]
-        for cell in cells.attack(folder, attacks, problem=built, part="validation", device=device, progress=progress):
-            row[f"{cell['attack']}@{cell['eps']:g}"] = cell["robust_acc"]
+        judges = cells.requests(attacks, seed, part="validation")
+        for name, grid in short.grids.get(block.title, {}).items():
+            for values in itertools.product(*grid.values()):
+                point = dict(zip(grid, values, strict=True))
+                of_problem = {key[8:]: value for key, value in point.items() if key.startswith("problem.")}
+                of_trainer = {key: value for key, value in point.items() if not key.startswith("problem.")}
+                changes = {"problem": block.problem | of_problem, "trainer_settings": block.trainers[name] | of_trainer}
+                run = specification.run(block, name, seed, **changes, curve=[], curve_points=1, **end)
+                yield Trial(point, run, judges)
+
+
+def _row(trial: Trial, results: Results, device: str, progress: bool) -> dict[str, Any]:
+    """One row of the CSV."""
+    run, problem = trial.run, trial.run.build_problem()
+    row: dict[str, Any] = {"dataset": run.data_set, "method": run.trainer, **run.budget.named, **trial.point}
+    try:
+        trained = train(run, results, device=device, progress=progress)
+        record = trained.record
+        if record.classifier is None or not isinstance(problem, Classifier):
+            ends = {key: value for key, value in record.final.items() if isinstance(value, float)}
+            return row | {"diverged": False, **ends}
+        row |= {"diverged": False, "validation_clean": record.classifier.clean.validation}
+        for cell in cells.attack(trained, trial.attacks, problem=problem, device=device, progress=progress):
+            row[f"{cell.attack}@{cell.eps:g}"] = cell.robust_acc
     except Diverged:
         row |= {"diverged": True}
     return row

@@ -1,11 +1,13 @@
-"""A checkpoint file, safetensors with the network's card in its metadata, as a network."""
+"""Checkpoints: stacks of parameters as safetensors, with the network's card in the metadata; pickles are never read."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 from safetensors import SafetensorError, safe_open
-from torch import nn
+from torch import Tensor, nn
 
 from robustbench_dec.errors import BadInput
 from robustbench_dec.models import Architecture
@@ -29,3 +31,17 @@ def load_checkpoint(path: Path, device: str = "cpu") -> nn.Module:
     except (TypeError, AttributeError) as error:
         raise BadInput(f"{path} has a network card that this suite cannot read: {card}") from error
     return architecture.build(X.mean(0))
+
+
+def checkpoint_bytes(stacks: Mapping[str, Tensor], architecture: Architecture | None) -> bytes:
+    """A checkpoint file of stacks such as X (n, d) and Y (n, q); those of networks carry their card."""
+    tensors = {name: Z.cpu().contiguous() for name, Z in stacks.items()}
+    card = {} if architecture is None else {"architecture": json.dumps(architecture.as_json())}
+    data: bytes = safetensors.torch.save(tensors, card)
+    return data
+
+
+def perturbation_bytes(y: Tensor) -> bytes:
+    """A file with one perturbation (C, H, W)."""
+    data: bytes = safetensors.torch.save({"y": y.cpu().float().contiguous()})
+    return data

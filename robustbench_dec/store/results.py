@@ -1,69 +1,441 @@
-"""The files of a run: is it finished and whole, its network, its curve, and what killed processes left of it."""
+"""Results: the folder where runs and their cells are kept. No other room knows the name of a file in it.
+
+    results = Results(Path("results"))
+    results.runs()                  the finished runs, by id
+    run = results.run(run_id)       one run, finished or not
+    run.exists, run.finished()      is there a record; are its files there and whole
+    run.record                      RunRecord, read and verified once
+    run.model(), run.tensors()      x-bar as a network; the stacks X and Y, after their bytes were checked
+    run.curve(), run.perturbation() what was measured by the round; the mean trained y as an image, or None
+    run.cells(), run.cell(key)      its cells that are there; one by its CellKey or by its stem
+    cell.record, cell.perturbation()
+    results.cells()                 every test cell of a present checkpoint
+    results.tables()                which runs each rendered table asked for
+
+A run's folder, results/runs/<id>/:
+    checkpoint.safetensors   X (n, d), Y (n, q) if there is one, and the network's card
+    perturbation.safetensors the mean trained y as an image
+    curve.csv                accuracy and costs over the rounds
+    run.json                 RunRecord; written last: a run that has it is done
+    attacks/<stem>.json      CellRecord, one per attack and radius; <stem>.safetensors its universal perturbation
+    resume.safetensors       where an unfinished run stands, and resume-former.safetensors, where it stood before; both
+                             gone when it is done
+
+JSON files are sealed (see files.py) and tell the sha256 of the files beside them, so that a damaged one is found out.
+Who trains a run or computes a cell claims it (see locks.py): several processes may work in one folder.
+"""
 
 import contextlib
+import hashlib
 import io
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from torch import nn
+import safetensors.torch
+from torch import Tensor, nn
 
 from robustbench_dec import bars, files
+from robustbench_dec.attack import Attack
 from robustbench_dec.errors import BadInput
 from robustbench_dec.store import locks
 from robustbench_dec.store.checkpoint import load_checkpoint
+from robustbench_dec.store.records import SCHEMA, CellRecord, ClaimRecord, RunRecord, TableRecord
+
+RUN_RECORD = "run.json"
+CHECKPOINT = "checkpoint.safetensors"
+PERTURBATION = "perturbation.safetensors"
+CURVE = "curve.csv"
+JOURNAL = "resume.safetensors"
+CELLS = "attacks"
+BATCHES = "-batches.json"
 
 
-def finished(folder: Path, checkpoint: bool, announce: bool = False) -> bool:
-    """Whether a run is done and its files are whole; a damaged one is announced by who trains it again."""
-    path = folder / "checkpoint.safetensors"
-    if not (folder / "run.json").is_file() or (checkpoint and not path.is_file()):
-        return False
-    try:
-        record = files.read_sealed(folder / "run.json")
-        files.verified(folder / "curve.csv", record.get("curve_sha256"))
-        if record.get("perturbation_sha256"):
-            files.verified(folder / "perturbation.safetensors", record["perturbation_sha256"])
-        if path.is_file():
-            files.verified(path, record["checkpoint_sha256"])
-    except files.Damaged as error:
-        if announce:
-            bars.say(f"{error.fact}; the run is trained again")
-        return False
-    return True
+@dataclass(frozen=True)
+class CellKey:
+    """Which cell of a run: a stem that is readable, with a digest of all that decides its number but the checkpoint."""
+
+    stem: str
+
+    @classmethod
+    def of(
+        cls, name: str, attack: Attack, *, n_examples: int | None, seed: int, part: str, batch_size: int
+    ) -> "CellKey":
+        """The key of an attack under the name by which it was asked for, on the first `n_examples` images of a part."""
+        decides = [SCHEMA, name, attack.source_sha256, attack.settings(), n_examples, seed, part, batch_size]
+        readable = re.sub(r"\W+", "-", re.sub(r"\.py(:\w+)?$|\.safetensors$", "", Path(name).name))
+        return cls(f"{readable}-{attack.eps:g}-{files.digest(decides)[:8]}")
 
 
-def tidy(folder: Path) -> None:
-    """Remove what killed processes left of finished work: temporary files, locks, journals and batches."""
-    files.sweep(folder)
-    locks.sweep(folder)
-    checkpoint = folder / "checkpoint.safetensors"
-    if any(folder.glob("resume*.safetensors")) and checkpoint.is_file():
-        with contextlib.suppress(locks.Busy), locks.claim(folder / "run.json", wait=False):
-            if finished(folder, checkpoint=True):
-                for path in folder.glob("resume*.safetensors"):
-                    files.remove(path)
-    for batches in folder.glob("attacks/.*-batches.json"):
-        cell = batches.with_name(f"{batches.name[1:].removesuffix('-batches.json')}.json")
-        if cell.is_file():
-            with contextlib.suppress(locks.Busy), locks.claim(cell, wait=False):
-                files.remove(batches)
+@dataclass(frozen=True)
+class RunFiles:
+    """The bytes of a finished run's files beside its record."""
+
+    checkpoint: bytes
+    curve: bytes
+    perturbation: bytes | None
+
+    def digests(self) -> dict[str, Any]:
+        """What the record tells of them."""
+        y = self.perturbation
+        return {
+            "checkpoint_sha256": hashlib.sha256(self.checkpoint).hexdigest(),
+            "curve_sha256": hashlib.sha256(self.curve).hexdigest(),
+            "perturbation_sha256": None if y is None else hashlib.sha256(y).hexdigest(),
+        }
 
 
-def mean_model(folder: Path, device: str = "cpu") -> nn.Module:
-    """The network with the average parameters x-bar of a finished run, after its bytes were checked."""
-    record = files.read_sealed(folder / "run.json")
-    path = folder / "checkpoint.safetensors"
-    if not path.is_file():
-        raise BadInput(f"{path} is missing; train the run again to attack it")
-    if files.sha256(path) != record["checkpoint_sha256"]:
-        raise BadInput(
-            f"{path} has not the sha256 that run.json tells; it is damaged or was changed, so train it again"
-        )
-    return load_checkpoint(path, device)
+class Cell:
+    """One attack at one radius on one run, computed or not."""
+
+    def __init__(self, run: "Run", stem: str) -> None:
+        self.run, self.stem = run, stem
+        self._path = run.folder / CELLS / f"{stem}.json"
+        self._y = self._path.with_suffix(".safetensors")
+
+    @property
+    def exists(self) -> bool:
+        return self._path.is_file()
+
+    @cached_property
+    def record(self) -> CellRecord:
+        """What the cell says, read and verified once."""
+        return CellRecord.read(self._path)
+
+    def known(self) -> CellRecord | None:
+        """Its record, if it is there and is about the run's checkpoint; Damaged if it or its perturbation is."""
+        if not self.exists:
+            return None
+        record = CellRecord.read(self._path)
+        if record.checkpoint_sha256 != self.run.record.checkpoint_sha256:
+            return None
+        if record.perturbation_sha256 is not None:
+            files.verified(self._y, record.perturbation_sha256)
+        self.__dict__["record"] = record
+        return record
+
+    def usable(self, announce: bool = False) -> CellRecord | None:
+        """Its record, if it needs no work: a damaged one does, which is announced by the one who does it."""
+        try:
+            return self.known()
+        except files.Damaged as error:
+            if announce:
+                bars.say(f"{error.fact}; the cell is computed again")
+            return None
+
+    def perturbation(self) -> Tensor | None:
+        """The universal perturbation that was applied, after its bytes were checked."""
+        sha256 = self.record.perturbation_sha256
+        return None if sha256 is None else safetensors.torch.load(files.verified(self._y, sha256))["y"]
+
+    @property
+    def has_perturbation(self) -> bool:
+        """Whether its universal perturbation is here."""
+        return self._y.is_file()
+
+    def claim(self, wait: bool = True) -> AbstractContextManager[None]:
+        """Be the only one who computes it."""
+        return locks.claim(self._path, wait=wait)
+
+    @property
+    def batches(self) -> Path:
+        """What is done of it before it is whole."""
+        return self._path.with_name(f".{self.stem}{BATCHES}")
+
+    def write(self, record: CellRecord, perturbation: bytes | None) -> None:
+        """Write it whole, its record last."""
+        if perturbation is not None:
+            files.write_bytes(self._y, perturbation)
+        record.write(self._path)
+        self.__dict__["record"] = record
+        files.remove(self.batches)
 
 
-def curve(folder: Path, record: Mapping[str, Any]) -> pd.DataFrame:
-    """The curve of a finished run, after its bytes were checked against its run.json."""
-    return pd.read_csv(io.BytesIO(files.verified(folder / "curve.csv", record.get("curve_sha256"))))
+class Run:
+    """One training, finished or not."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def id(self) -> str:
+        return self.folder.name
+
+    @property
+    def exists(self) -> bool:
+        """Whether it has a record, which is written last."""
+        return (self.folder / RUN_RECORD).is_file()
+
+    @cached_property
+    def record(self) -> RunRecord:
+        """What the run says, read and verified once."""
+        return RunRecord.read(self.folder / RUN_RECORD)
+
+    @property
+    def has_curve(self) -> bool:
+        """Whether its curve is here: a network that was only shipped has none."""
+        return (self.folder / CURVE).is_file()
+
+    @property
+    def has_perturbation(self) -> bool:
+        """Whether its trained y is here."""
+        return (self.folder / PERTURBATION).is_file()
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether its checkpoint is here: those of committed runs are not in a fresh clone."""
+        return (self.folder / CHECKPOINT).is_file()
+
+    def finished(self, checkpoint: bool = False, announce: bool = False) -> bool:
+        """Whether it is done and its files are whole; a damaged one is announced by the one who trains it again."""
+        if not self.exists or (checkpoint and not self.has_checkpoint):
+            return False
+        try:
+            record = RunRecord.read(self.folder / RUN_RECORD)
+            files.verified(self.folder / CURVE, record.curve_sha256)
+            if record.perturbation_sha256 is not None:
+                files.verified(self.folder / PERTURBATION, record.perturbation_sha256)
+            if self.has_checkpoint:
+                files.verified(self.folder / CHECKPOINT, record.checkpoint_sha256)
+        except files.Damaged as error:
+            if announce:
+                bars.say(f"{error.fact}; the run is trained again")
+            return False
+        self.__dict__["record"] = record
+        return True
+
+    def claim(self, wait: bool = True, meanwhile: Callable[[], object] = lambda: None) -> AbstractContextManager[None]:
+        """Be the only one who trains it (see locks.claim)."""
+        return locks.claim(self.folder / RUN_RECORD, wait=wait, meanwhile=meanwhile)
+
+    @property
+    def journal(self) -> Path:
+        """Where it stands before it is finished; what it replaces is kept beside it."""
+        return self.folder / JOURNAL
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The stacks X (n, d) and, if it has one, Y (n, q), after their bytes were checked."""
+        return safetensors.torch.load(self._checkpoint())
+
+    def model(self, device: str = "cpu") -> nn.Module:
+        """The network with the average parameters x-bar, after its bytes were checked."""
+        self._checkpoint()
+        return load_checkpoint(self.folder / CHECKPOINT, device).to(device)
+
+    def _checkpoint(self) -> bytes:
+        path = self.folder / CHECKPOINT
+        if not path.is_file():
+            raise BadInput(f"{path} is missing; train the run again to attack it")
+        try:
+            return files.verified(path, self.record.checkpoint_sha256)
+        except files.Damaged as error:
+            raise BadInput(
+                f"{path} has not the sha256 that {RUN_RECORD} tells; it is damaged or was changed, so train it again"
+            ) from error
+
+    def curve(self) -> pd.DataFrame:
+        """What was measured by the round, after its bytes were checked."""
+        return pd.read_csv(io.BytesIO(files.verified(self.folder / CURVE, self.record.curve_sha256)))
+
+    def perturbation(self) -> Tensor | None:
+        """The mean trained y as an image, None for a run without one, after its bytes were checked."""
+        sha256 = self.record.perturbation_sha256
+        path = self.folder / PERTURBATION
+        return None if sha256 is None else safetensors.torch.load(files.verified(path, sha256))["y"]
+
+    def cells(self) -> list[Cell]:
+        """Its cells that are there, of any part and checkpoint."""
+        paths = sorted((self.folder / CELLS).glob("*.json"))
+        return [Cell(self, path.stem) for path in paths if not path.name.startswith(".")]  # others are under way
+
+    def cell(self, key: CellKey | str) -> Cell:
+        """One of its cells, computed or not."""
+        return Cell(self, _plain(key if isinstance(key, str) else key.stem))
+
+    def find(self, stem: str) -> Cell | None:
+        """A cell by the name that a table says, which may come from a user's file; None if there is none."""
+        return cell if _is_plain(stem) and (cell := Cell(self, stem)).exists else None
+
+    def write(self, record: RunRecord, content: RunFiles) -> None:
+        """Write its files, the record last, and forget where it stood."""
+        if content.perturbation is not None:
+            files.write_bytes(self.folder / PERTURBATION, content.perturbation)
+        files.write_bytes(self.folder / CHECKPOINT, content.checkpoint)
+        files.write_bytes(self.folder / CURVE, content.curve)
+        record.write(self.folder / RUN_RECORD)
+        self.__dict__["record"] = record
+
+    def adopt(self, record: RunRecord) -> None:
+        """Make a home for the cells of a network that was trained elsewhere: its record, and no other file."""
+        if not self.exists:
+            record.write(self.folder / RUN_RECORD)
+        elif self.record.checkpoint_sha256 != record.checkpoint_sha256:
+            raise BadInput(
+                f"{self.folder} is about another checkpoint than {record.id}; make the entry of the zoo again"
+            )
+
+    def sweep(self) -> None:
+        """Remove the temporary files that killed processes left behind."""
+        files.sweep(self.folder)
+
+    def abandon(self) -> None:
+        """Remove its folder if it is empty: of a run that cannot be, nothing stays."""
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+    def tidy(self) -> None:
+        """Remove what killed processes left of finished work: temporary files, locks, journals and batches."""
+        files.sweep(self.folder)
+        locks.sweep(self.folder)
+        journals = self.folder.glob(Path(JOURNAL).stem + "*.safetensors")
+        if any(journals) and self.has_checkpoint:
+            with contextlib.suppress(locks.Busy), self.claim(wait=False):
+                if self.finished(checkpoint=True):
+                    for path in self.folder.glob(Path(JOURNAL).stem + "*.safetensors"):
+                        files.remove(path)
+        for batches in (self.folder / CELLS).glob(f".*{BATCHES}"):
+            cell = self.cell(batches.name[1:].removesuffix(BATCHES))
+            if cell.exists:
+                with contextlib.suppress(locks.Busy), cell.claim(wait=False):
+                    files.remove(batches)
+
+
+class ClaimRun:
+    """One run of a table of claims, measured or not: one sealed file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def exists(self) -> bool:
+        return self._path.is_file()
+
+    def usable(self, announce: bool = False) -> ClaimRecord | None:
+        """Its record, if it needs no work: a damaged one does, which is announced by the one who does it."""
+        if not self.exists:
+            return None
+        try:
+            return ClaimRecord.read(self._path)
+        except files.Damaged as error:
+            if announce:
+                bars.say(f"{error.fact}; it is measured again")
+            return None
+
+    def claim(self) -> AbstractContextManager[None]:
+        """Be the only one who measures it."""
+        return locks.claim(self._path)
+
+    def write(self, record: ClaimRecord) -> None:
+        record.write(self._path)
+
+
+class Claims:
+    """The measured runs of one table of claims."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def run(self, run_id: str) -> ClaimRun:
+        """One run, measured or not."""
+        return ClaimRun(self._folder / f"{_plain(run_id)}.json")
+
+    def ids(self) -> list[str]:
+        """The runs that are measured."""
+        return sorted(path.stem for path in self._folder.glob("[!.]*.json"))
+
+
+class Results:
+    """A folder of runs, cells and the leaderboard."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def leaderboard(self) -> Path:
+        """The CSV of all cells."""
+        return self.root / "leaderboard.csv"
+
+    @property
+    def zoo(self) -> Path:
+        """The folder of trained networks that come with the results."""
+        return self.root / "zoo"
+
+    def run(self, run_id: str) -> Run:
+        """One run, finished or not."""
+        return Run(self.root / "runs" / _plain(run_id))
+
+    def find(self, run_id: str) -> Run | None:
+        """A finished run by the name that a table says, which may come from a user's file; None if there is none."""
+        return run if _is_plain(run_id) and (run := self.run(run_id)).exists else None
+
+    def runs(self) -> list[Run]:
+        """The runs that have a record, by id."""
+        return [Run(path.parent) for path in sorted((self.root / "runs").glob(f"*/{RUN_RECORD}"))]
+
+    def cells(self) -> Iterator[Cell]:
+        """Every test cell of a present checkpoint, run by run.
+
+        Validation accuracies choose settings and rank nobody; a cell of an earlier checkpoint awaits a new one.
+        """
+        for folder in sorted((self.root / "runs").glob(f"*/{CELLS}")):
+            run = Run(folder.parent)
+            cells = run.cells()
+            if cells and not run.exists:
+                raise BadInput(
+                    f"the cells in {folder} belong to a run, but {folder.parent / RUN_RECORD} is missing; restore it "
+                    f"or delete {folder.parent}"
+                )
+            for cell in cells:
+                record = cell.record
+                if record.part == "test" and record.checkpoint_sha256 == run.record.checkpoint_sha256:
+                    yield cell
+
+    def claims(self, table: str) -> Claims:
+        """The measured runs of a table of claims."""
+        return Claims(self.root / _plain(table))
+
+    def tuning(self) -> "Results":
+        """Where runs are kept that were only made to choose settings."""
+        return Results(self.root / "tune")
+
+    def tables(self) -> dict[str, frozenset[str]]:
+        """The runs that each rendered table asked for, by the table's stem."""
+        found = sorted((self.root / "tables").glob("[!.]*.json"))
+        return {path.stem: frozenset(TableRecord.read(path).runs) for path in found}
+
+    def table_file(self, stem: str, runs: Iterable[str]) -> dict[Path, bytes]:
+        """The file that remembers which runs a table asked for, and what is to be written there."""
+        return {self.root / "tables" / f"{_plain(stem)}.json": TableRecord(runs=tuple(sorted(runs))).content()}
+
+    def claim_leaderboard(self) -> AbstractContextManager[None]:
+        """Be the only one who writes the leaderboard."""
+        return locks.claim(self.leaderboard)
+
+    def sweep(self) -> None:
+        """Remove the temporary files and locks that killed processes left behind."""
+        files.sweep(self.root)
+        locks.sweep(self.root)
+
+
+def run_at(folder: Path) -> Run:
+    """The finished run in a folder that a user names; refused if there is none."""
+    run = Run(folder)
+    if not run.exists:
+        raise BadInput(f"no finished run in {folder}; `robustbench-dec train` makes one and prints its folder")
+    return run
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name is one, and does not lead out of the results."""
+    return name not in ("", ".", "..") and not any(character in name for character in "/\\\0")
+
+
+def _plain(name: str) -> str:
+    if not _is_plain(name):
+        raise BadInput(f"'{name}' is no name of a run or a cell; they are like mnist-dream-s0-0123456789")
+    return name

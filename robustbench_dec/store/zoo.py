@@ -1,29 +1,24 @@
-"""The zoo: small trained networks that come with the suite, results/zoo/<data set>/<name>.safetensors and .json.
+"""The zoo: small trained networks that come with the suite, <data set>/<name>.safetensors and .json.
 
 The tensors are the average x-bar of a run's nodes ("X", one row) and, for methods that train one, the average y
-("y", as an image). The card beside them is the run's run.json (architecture, data, settings, ledger, clean accuracy,
-the sha256 of the run's whole checkpoint, by which stored attack cells are found) with the entry's name and own sha256.
+("y", as an image). The card beside them is sealed: the network's name, its own sha256, and the record of its run
+(architecture, data, settings, ledger, clean accuracy, and the sha256 of the run's whole checkpoint, by which stored
+attack cells are found).
 """
 
 import fnmatch
-import functools
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import safetensors.torch
-from safetensors import safe_open
 from torch import nn
 
-from robustbench_dec import files, shelf
+from robustbench_dec import files
 from robustbench_dec.errors import BadInput
-from robustbench_dec.problems.universal import Universal
-from robustbench_dec.store import results as store
-from robustbench_dec.store.checkpoint import load_checkpoint
-
-OWN = ("name", "sha256", "run_id")
-"""What a card has beside the fields of run.json."""
+from robustbench_dec.problem import Classifier
+from robustbench_dec.store.checkpoint import checkpoint_bytes, load_checkpoint
+from robustbench_dec.store.problems import problem_of
+from robustbench_dec.store.records import Card, RunRecord
+from robustbench_dec.store.results import CHECKPOINT, RUN_RECORD, Results, Run, run_at
 
 
 def home() -> Path:
@@ -40,7 +35,7 @@ class Entry:
     name: str
     checkpoint: Path
     sha256: str
-    record: dict[str, Any]  # as in run.json
+    record: RunRecord
 
     def model(self, device: str = "cpu") -> nn.Module:
         """The network, after its bytes were checked."""
@@ -53,23 +48,21 @@ class Entry:
             )
         return load_checkpoint(self.checkpoint, device).to(device)
 
-    def problem(self) -> Universal:
+    def problem(self) -> Classifier:
         """Its data, as it was trained on them."""
-        return _problem(json.dumps(self.record["settings"]["problem"], sort_keys=True))
+        return problem_of(self.record)
 
-
-@functools.cache
-def _problem(settings: str) -> Universal:
-    """One for all networks of a data set, so that images are read once."""
-    given = {name: value for name, value in json.loads(settings).items() if name not in ("name", "eps", "clamp")}
-    return shelf.make(Universal, given)
+    def run(self) -> Run | None:
+        """The run whose folder the network lies in; None for one of the zoo."""
+        run = Run(self.checkpoint.parent)
+        return run if run.exists else None
 
 
 def entries(pattern: str = "*", folder: Path | None = None) -> list[Entry]:
     """The entries whose names match, for example mnist/*; refused if there are none."""
     root = folder or home()
-    cards = {f"{path.parent.name}/{path.stem}": path for path in sorted(root.glob("*/*.json"))}
-    found = [_entry(name, path) for name, path in cards.items() if fnmatch.fnmatchcase(name, pattern)]
+    cards = {f"{path.parent.name}/{path.stem}": path for path in sorted(root.glob("*/[!.]*.json"))}
+    found = [_entry(path) for name, path in cards.items() if fnmatch.fnmatchcase(name, pattern)]
     if not found:
         there = ", ".join(cards) or f"none in {root}; `robustbench-dec zoo add` makes one of a finished run"
         raise BadInput(f"no model of the zoo matches '{pattern}'; there are: {there}")
@@ -79,20 +72,27 @@ def entries(pattern: str = "*", folder: Path | None = None) -> list[Entry]:
 def from_path(path: Path) -> Entry:
     """A run's folder, its checkpoint, or a file of a zoo elsewhere."""
     if path.is_dir():
-        path = path / "checkpoint.safetensors"
+        path = path / CHECKPOINT
     if path.suffix != ".safetensors":
         raise BadInput(f"a checkpoint is a .safetensors file, not {path}; pickles (.pt, .pth, .pkl) are never read")
     if not path.is_file():
         raise BadInput(f"no checkpoint {path}; give a run's folder, a .safetensors file or a name of the zoo")
-    card, record = path.with_suffix(".json"), path.with_name("run.json")
+    card, run = path.with_suffix(".json"), Run(path.parent)
     if card.is_file():
-        return _entry(f"{path.parent.name}/{path.stem}", card)
-    if not record.is_file():
+        return _entry(card)
+    if not run.exists:
         raise BadInput(
-            f"{path} has neither run.json nor a card {card.name} beside it, which tell its data and its sha256"
+            f"{path} has neither {RUN_RECORD} nor a card {card.name} beside it, which tell its data and its sha256"
         )
-    content = files.read_sealed(record)
-    return Entry(content["id"], path, content["checkpoint_sha256"], content)
+    return Entry(run.record.id, path, run.record.checkpoint_sha256, run.record)
+
+
+def chosen(pattern: str, results: Results) -> list[Entry]:
+    """Entries of these results' zoo, or of the shipped one if they have none; or the network that a path leads to."""
+    path = Path(pattern)
+    if path.exists() or path.suffix in (".safetensors", ".pt", ".pth", ".pkl"):
+        return [from_path(path)]
+    return entries(pattern, results.zoo if any(results.zoo.glob("*/[!.]*.json")) else None)
 
 
 def add(folder: Path, name: str, zoo: Path) -> Entry:
@@ -100,25 +100,21 @@ def add(folder: Path, name: str, zoo: Path) -> Entry:
     parts = name.split("/")
     if len(parts) != 2 or not all(part.replace("-", "").replace("_", "").replace(".", "").isalnum() for part in parts):
         raise BadInput(f"a name in the zoo is DATA_SET/NAME of letters, digits, '-', '_' and '.', not '{name}'")
-    if not (folder / "run.json").is_file():
-        raise BadInput(f"no finished run in {folder}; `robustbench-dec train` makes one and prints its folder")
-    record = files.read_sealed(folder / "run.json")
-    if record["dataset"] != parts[0]:
-        raise BadInput(
-            f"this run was trained on {record['dataset']}, so its name should be {record['dataset']}/{parts[1]}"
-        )
-    store.mean_model(folder)  # refuses a checkpoint that is missing or changed
-    with safe_open(folder / "checkpoint.safetensors", "pt") as handle:
-        tensors = {"X": handle.get_tensor("X").mean(0, keepdim=True).contiguous()}
-        if "Y" in handle.keys():  # noqa: SIM118 (not a dict)
-            shape = record["architecture_card"]["shape"]
-            tensors["y"] = handle.get_tensor("Y").mean(0).view(shape).contiguous()
-        metadata = handle.metadata()
+    run = run_at(folder)
+    record = run.record
+    if record.dataset != parts[0]:
+        raise BadInput(f"this run was trained on {record.dataset}, so its name should be {record.dataset}/{parts[1]}")
+    if record.classifier is None:
+        raise BadInput(f"{record.id} trained no network; the zoo takes runs of classifiers")
+    stacks = run.tensors()  # refuses a checkpoint that is missing or changed
+    tensors = {"X": stacks["X"].mean(0, keepdim=True)}
+    if "Y" in stacks:
+        tensors["y"] = stacks["Y"].mean(0).view(record.classifier.architecture.shape)
     path = zoo / parts[0] / f"{parts[1]}.safetensors"
-    files.write_bytes(path, safetensors.torch.save(tensors, metadata))
-    own = {"name": name, "sha256": files.sha256(path), "run_id": record["id"]}
-    files.write_json(path.with_suffix(".json"), own | record)
-    return _entry(name, path.with_suffix(".json"))
+    files.write_bytes(path, checkpoint_bytes(tensors, record.classifier.architecture))
+    card = path.with_suffix(".json")
+    Card(name=name, network_sha256=files.sha256(path), run=record).write(card)
+    return _entry(card)
 
 
 def list_models(pattern: str = "*") -> list[str]:
@@ -132,7 +128,7 @@ def list_models(pattern: str = "*") -> list[str]:
 def load_model(name: str, device: str = "cpu") -> nn.Module:
     """A network of the zoo by its name, or of a checkpoint by its path: images in [0, 1] in, logits out, eval mode.
 
-    Its `card` tells where it comes from.
+    Its `card`, a RunRecord, tells where it comes from.
     """
     path = Path(name)
     if name in list_models():
@@ -146,10 +142,6 @@ def load_model(name: str, device: str = "cpu") -> nn.Module:
     return model
 
 
-def _entry(name: str, card: Path) -> Entry:
-    content = files.read_json(card)
-    try:
-        record = {key: value for key, value in content.items() if key not in OWN}
-        return Entry(name, card.with_suffix(".safetensors"), content["sha256"], record)
-    except (KeyError, AttributeError) as error:
-        raise BadInput(f"{card} is no card of the zoo: it lacks {error}") from error
+def _entry(path: Path) -> Entry:
+    card = Card.read(path)
+    return Entry(card.name, path.with_suffix(".safetensors"), card.network_sha256, card.run)

@@ -2,7 +2,7 @@
 
     tables/table1.toml        claims, variants, bench, goals, grid                          (written by hand)
     tables/table1-tune.csv    what every point of the grid gave, and which one was taken    (--tune)
-    results/table1/*.json     one measured run each
+    the store                 one measured run each
     tables/table1.{csv,md,tex}
 
 Each step reads only the files of the steps before it.
@@ -10,135 +10,29 @@ Each step reads only the files of the steps before it.
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
 
 from robustbench_dec import bars as progress_bars
-from robustbench_dec import files, shelf
+from robustbench_dec import files
 from robustbench_dec.errors import BadInput
-from robustbench_dec.specs.table import NetworkSpec, Number, validated
-from robustbench_dec.theory.claims_runs import Task, measured, recorded
-from robustbench_dec.trainer import Trainer
+from robustbench_dec.specs.claims import Place, Spec, Steps
+from robustbench_dec.store.results import Claims
+from robustbench_dec.theory.claims_runs import measured
 
-EXAMPLE = "tables/table1.toml"
 MEASURED = ("sfo", "rounds", "exchanges", "all_reduces")
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class MethodSpec(_Strict):
-    """A method: the paper's columns (formulas in LaTeX), and the settings of each variant that is measured."""
-
-    name: str
-    in_paper: bool = True
-    sfo: str | None = None
-    communication: str | None = None
-    decentralized: bool
-    objective: str
-    LU: bool
-    HR: bool
-    AR: bool
-    variants: dict[str, dict[str, Any]] = Field(min_length=1)
-    note: str | None = None
-
-    @property
-    def trainer(self) -> type[Trainer]:
-        return shelf.find("trainer", self.name, Trainer)  # type: ignore[type-abstract]
-
-    @property
-    def title(self) -> str:
-        return self.trainer.title
-
-
-class GridSpec(_Strict):
-    """The step sizes that are tried, the seed that they are tried on, and the SFO calls that a trial may cost."""
-
-    seed: int = Field(ge=0)
-    budget: int = Field(ge=1)
-    eta_y: list[PositiveFloat] = Field(min_length=1)
-    ratio: list[PositiveFloat] = Field(min_length=1)
-
-
-class Spec(_Strict):
-    """The whole table."""
-
-    title: str
-    caption: str
-    layout: Literal["claims"]
-    seeds: list[int] = Field(min_length=1)
-    goals: list[PositiveFloat] = Field(min_length=1)
-    heterogeneity: list[Number] = Field(min_length=2, max_length=2)
-    budget: int = Field(ge=1)
-    bench: dict[str, Any]
-    network: NetworkSpec
-    server: NetworkSpec
-    tune: GridSpec
-    methods: list[MethodSpec] = Field(min_length=1)
-
-    def places(self) -> Iterator["Place"]:
-        """Every line of the table on each of its two benches."""
-        for method in self.methods:
-            for variant in method.variants:
-                for heterogeneity in self.heterogeneity:
-                    yield Place(method.name, variant, heterogeneity)
-
-    def task(self, place: "Place", steps: "Steps", seed: int) -> Task:
-        """One run."""
-        method = next(method for method in self.methods if method.name == place.method)
-        names = method.trainer.__dataclass_fields__
-        x, y = ("eta_c", "eta_d") if "eta_c" in names else ("eta_x", "eta_y")
-        sizes = {x: steps.eta_x} | ({y: steps.eta_y} if y in names else {})
-        return Task(
-            trainer=place.method,
-            trainer_settings=method.variants[place.variant] | sizes,
-            bench=self.bench | {"heterogeneity": place.heterogeneity},
-            network=self.network if method.decentralized else self.server,
-            seed=seed,
-            goals=tuple(self.goals),
-            budget=self.budget,
-        )
-
-
-class Place(NamedTuple):
-    """A line of the table on one bench."""
-
-    method: str
-    variant: str
-    heterogeneity: float
-
-
-class Steps(NamedTuple):
-    """Step sizes; eta_y is not used by a method without y."""
-
-    eta_x: float
-    eta_y: float
 
 
 Choice = dict[Place, Steps]
 """The step sizes for each place."""
 
 
-def read(path: Path) -> Spec:
-    """A specification from a TOML file, with every method and setting tried, so that no run fails later."""
-    specification = validated(Spec, path, EXAMPLE)
-    names = [method.name for method in specification.methods]
-    for name in names:
-        if names.count(name) > 1:
-            raise BadInput(f"{path}: the method '{name}' comes twice; give it once, with several variants")
-    for place in specification.places():
-        specification.task(place, Steps(0.1, 0.1), specification.seeds[0]).settings()  # builds trainer and bench
-    return specification
-
-
 def tune(
-    specification: Spec, stem: str, results: Path, tables: Path, *, device: str = "cpu", progress: bool = True
+    specification: Spec, stem: str, results: Claims, tables: Path, *, device: str = "cpu", progress: bool = True
 ) -> Path:
     """Try the grid in every place, and write the CSV of what came out; runs that exist are not computed again."""
     places = list(specification.places())
@@ -153,7 +47,7 @@ def tune(
     return path
 
 
-def _tried(specification: Spec, place: Place, results: Path, device: str) -> list[dict[str, Any]]:
+def _tried(specification: Spec, place: Place, results: Claims, device: str) -> list[dict[str, Any]]:
     """A row for each point of the grid; a point that has paid more than another one needed is beaten, and stops."""
     grid, goal, least = specification.tune, specification.goals[0], specification.tune.budget
     rows: list[dict[str, Any]] = []
@@ -166,17 +60,17 @@ def _tried(specification: Spec, place: Place, results: Path, device: str) -> lis
             continue
         known.append(settings)
         record = measured(task, results, device)
-        costs = record["reached"][f"{goal:g}"]
-        beaten = record["ended"] == "budget" and least < grid.budget
+        costs = record.reached[f"{goal:g}"]
+        beaten = record.ended == "budget" and least < grid.budget
         rows.append(
             {
                 **place._asdict(),
                 **steps._asdict(),
                 "goal": goal,
-                "ended": "beaten" if beaten else record["ended"],
-                "rounds": record["ledger"]["rounds"],
+                "ended": "beaten" if beaten else record.ended,
+                "rounds": record.ledger.rounds,
                 "sfo": costs and costs["sfo"],
-                "floor": record["floor"],
+                "floor": record.floor,
             }
         )
         least = min(least, costs["sfo"]) if costs else least
@@ -207,14 +101,14 @@ def chosen(specification: Spec, path: Path) -> Choice:
     return choice
 
 
-def missing(specification: Spec, choice: Choice, results: Path) -> int:
+def missing(specification: Spec, choice: Choice, results: Claims) -> int:
     """How many runs of the table are not measured yet."""
     runs = itertools.product(specification.seeds, specification.places())
-    return sum(not recorded(specification.task(place, choice[place], seed), results) for seed, place in runs)
+    return sum(not results.run(specification.task(place, choice[place], seed).id).exists for seed, place in runs)
 
 
 def make(
-    specification: Spec, choice: Choice, results: Path, *, device: str = "cpu", progress: bool = True
+    specification: Spec, choice: Choice, results: Claims, *, device: str = "cpu", progress: bool = True
 ) -> pd.DataFrame:
     """Measure what is missing; one row per run and goal: the place, the goal, the seed, the costs or the floor."""
     runs = list(itertools.product(specification.seeds, specification.places()))
@@ -222,7 +116,7 @@ def make(
     for seed, place in progress_bars.bar(runs, desc=specification.title, unit="run", show=progress):
         record = measured(specification.task(place, choice[place], seed), results, device)
         for goal in specification.goals:
-            costs = record["reached"][f"{goal:g}"] or {}
+            costs = record.reached[f"{goal:g}"] or {}
             rows.append(
                 {
                     **place._asdict(),
@@ -231,9 +125,9 @@ def make(
                     "seed": seed,
                     "reached": bool(costs),
                     **{name: costs.get(name) for name in MEASURED},
-                    "floor": record["floor"],
-                    "ended": record["ended"],
-                    "run_id": record["id"],
+                    "floor": record.floor,
+                    "ended": record.ended,
+                    "run_id": record.id,
                 }
             )
     return pd.DataFrame(rows)

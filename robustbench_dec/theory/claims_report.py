@@ -21,7 +21,8 @@ from robustbench_dec.rendering.text import (
     latex_row,
     latex_table,
 )
-from robustbench_dec.theory.claims import MEASURED, MethodSpec, Place, Spec
+from robustbench_dec.specs.claims import MethodSpec, Place, Spec
+from robustbench_dec.theory.claims import MEASURED
 
 WORTH = 1.5
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

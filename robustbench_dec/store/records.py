@@ -1,0 +1,218 @@
+"""Records: what the store's files say, typed. A key that is not known is refused, and so is a record that lacks one.
+
+RunRecord    a trained run: what was asked for, what it cost, how good it is, the digests of the files beside it
+CellRecord   one attack at one radius on one run: every image's outcome, and all that decided it
+ClaimRecord  one run of a table of claims: what a trainer paid on a problem whose solution is known
+TableRecord  which runs a rendered table asked for
+
+Records are frozen, and are read and written sealed (see files.py) by the store alone.
+"""
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor
+
+from robustbench_dec import files
+from robustbench_dec.ledger import Ledger
+from robustbench_dec.models import Architecture
+from robustbench_dec.store.bits import unpack
+
+SCHEMA = 1
+"""Raised when a change of the code changes numbers: every id changes with it."""
+
+
+class Record(BaseModel):
+    """A sealed JSON file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """What a file says; Damaged if its bytes are not those that were written, or if they are no such record."""
+        try:
+            return cls.model_validate(files.read_sealed(path))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            what = {"missing": f"it lacks '{where}'", "extra_forbidden": f"it knows no '{where}'"}
+            reason = what.get(first["type"], f"'{where}': {first['msg'].lower()}")
+            raise files.Damaged(path, f"is no {cls.__name__} of this version: {reason}") from error
+
+    def write(self, path: Path) -> None:
+        """Replace a file by this record."""
+        files.write_bytes(path, self.content())
+
+    def content(self) -> bytes:
+        """The bytes that `write` writes."""
+        return files.sealed(self.model_dump(mode="json"))
+
+
+class Made(Record):
+    """What stands beside every number: versions, threads, seconds, time and commit (see provenance.py)."""
+
+    versions: dict[str, str]
+    threads: int
+    wall_s: float
+    created_utc: str
+    git_commit: str | None
+
+
+class CurveSettings(Record):
+    """What a curve shows, at how many points, on how many images."""
+
+    attacks: tuple[dict[str, Any], ...]
+    points: int
+    examples: int
+
+
+class RunSettings(Record):
+    """All that decides a run's numbers, and what its id is a digest of.
+
+    A part's settings stand beside its `name` on the shelf, or file.py:Class and the `source_sha256` of a user's file.
+    """
+
+    problem: dict[str, Any]
+    network: dict[str, Any]
+    trainer: dict[str, Any]
+    rounds: int | None
+    sfo: int | None
+    exchanges: int | None
+    seed: int
+    curve: CurveSettings
+
+
+class Named(Record):
+    """The names or paths by which the parts were asked for; they decide nothing, and lead back to a user's own file."""
+
+    problem: str
+    trainer: str
+
+
+class Clean(Record):
+    """Accuracies without attack: of x-bar and of the nodes on the test images, of x-bar on the held-out ones."""
+
+    mean_model: float
+    node_min: float
+    node_mean: float
+    node_max: float
+    n_examples: int
+    validation: float | None
+
+
+class ClassifierRecord(Record):
+    """What a run of a classifier says beside the costs: its data, its network, its accuracies."""
+
+    classes: tuple[str, ...]
+    data_digest: str
+    architecture: Architecture
+    clean: Clean
+    consensus: float | None = Field(description="mean_i ||x_i - x-bar|| / ||x-bar||; None where it was not measured")
+
+
+class RunRecord(Made):
+    """A finished run."""
+
+    schema_version: int
+    id: str
+    dataset: str
+    method: str
+    seed: int
+    named: Named
+    settings: RunSettings
+    parameters: int
+    spectral_rate: float
+    ledger: Ledger
+    classifier: ClassifierRecord | None
+    final: dict[str, int | float] = Field(description="the last row of the curve")
+    checkpoint_sha256: str
+    curve_sha256: str
+    perturbation_sha256: str | None
+    threads_used: tuple[int, ...]
+    processes_used: tuple[int, ...]
+    wire_bytes: int | None = Field(description="None on a simulated network, which has no wire")
+    handed_bytes: int | None
+
+
+class CellRecord(Made):
+    """One attack at one radius on one run."""
+
+    schema_version: int
+    run_id: str
+    dataset: str
+    method: str
+    seed: int
+    attack: str
+    submitted: Literal["", "user", "reference"]
+    source_sha256: str | None
+    settings: dict[str, Any]
+    norm: str
+    eps: float
+    universal: bool
+    part: Literal["test", "validation"]
+    n_examples: int
+    batch_size: int
+    n_correct: int
+    rarest_class: float
+    clean_acc: float
+    robust_acc: float
+    bits: str
+    attack_seed: int
+    forwards: int
+    backwards: int
+    zero_gradients: float | None = Field(description="their share; None where no gradient was asked for or counted")
+    flags: tuple[str, ...]
+    checkpoint_sha256: str
+    perturbation_sha256: str | None
+
+    @property
+    def right(self) -> Tensor:
+        """Which images are right under the attack: (n_examples,) bool."""
+        return unpack(self.bits, self.n_examples)
+
+
+class ClaimSettings(Record):
+    """All that decides the numbers of a table of claims' run, and what its id is a digest of."""
+
+    bench: dict[str, Any]
+    network: dict[str, Any]
+    trainer: dict[str, Any]
+    goals: tuple[float, ...]
+    budget: int
+    seed: int
+
+
+class ClaimRecord(Made):
+    """What a trainer paid until it reached each goal, None where it did not, and where it stayed."""
+
+    schema_version: int
+    id: str
+    method: str
+    seed: int
+    settings: ClaimSettings
+    measure: str
+    l: float  # noqa: E741 (the paper's letter)
+    mu: float
+    kappa: float
+    spectral_rate: float
+    ended: str
+    reached: dict[str, dict[str, int] | None]
+    floor: float | None
+    ledger: Ledger
+    curve_columns: tuple[str, ...]
+    curve: tuple[tuple[int, int, float | None], ...]
+
+
+class TableRecord(Record):
+    """Which runs a rendered table asked for."""
+
+    runs: tuple[str, ...]
+
+
+class Card(Record):
+    """A network of the zoo: its name, the sha256 of its file, and the run that it is the average of."""
+
+    name: str
+    network_sha256: str
+    run: RunRecord
