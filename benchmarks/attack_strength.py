@@ -8,22 +8,20 @@ networks and attacks.
 """
 
 import argparse
-import base64
 import sys
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
 from robustbench_dec import files
 from robustbench_dec.attacking.evaluate import evaluate
 from robustbench_dec.problem import Classifier
-from robustbench_dec.running import cells
+from robustbench_dec.running.cells import Request
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store import locks, zoo
-from robustbench_dec.store import results as store
+from robustbench_dec.store.results import Results
 
 ROOT = Path(__file__).resolve().parents[1]
 KEYS = ["dataset", "method", "seed", "attack", "eps", "change", "checkpoint"]
@@ -60,15 +58,15 @@ def main() -> None:
     parser.add_argument("--change", default="", help="only changes whose description has this in it")
     arguments = parser.parse_args()
     table, n = spec.read(ROOT / "tables" / "table2.toml"), arguments.n_examples
-    jobs = {}
+    jobs, results = {}, Results(arguments.results)
     for block, one in table.runs():
-        folder = arguments.results / "runs" / one.id
-        sha256 = files.read_sealed(folder / "run.json")["checkpoint_sha256"]
+        run = results.run(one.id)
+        sha256 = run.record.checkpoint_sha256
         for asked in block.attacks:
             for changed in stronger(asked):
                 for at in changed.build():
                     what = (one.seed, asked.name, at.eps, described(asked, changed), sha256[:12])
-                    jobs[one.data_set, one.trainer, *what] = one, folder, sha256, asked, at
+                    jobs[one.data_set, one.trainer, *what] = one, run, asked, at
     chosen = [
         key
         for key in jobs
@@ -80,23 +78,22 @@ def main() -> None:
     ]
     rows = []
     for key in tqdm(chosen, disable=None):
-        one, folder, sha256, asked, at = jobs[key]
+        one, run, asked, at = jobs[key]
         if one.seed == 0:
-            (entry,) = zoo.entries(f"{one.data_set}/{one.trainer}", arguments.results / "zoo")
-            sha256, model = entry.record["checkpoint_sha256"], entry.model(arguments.device)
+            (entry,) = zoo.entries(f"{one.data_set}/{one.trainer}", results.zoo)
+            same, model = entry.record.checkpoint_sha256 == run.record.checkpoint_sha256, entry.model(arguments.device)
         else:
-            model = store.mean_model(folder, arguments.device)
+            same, model = True, run.model(arguments.device)
         images = cast(Classifier, one.build_problem()).images
         (usual,) = (like for like in asked.build() if like.eps == at.eps)
-        path = cells.cell_path(folder, asked.name, usual, table.n_examples, one.seed)
-        stored = cells.known_cell(path, sha256)
-        if stored is None:
-            sys.exit(f"{path} is not a cell of the zoo's network; make Table 2 and that entry again")
+        stored = run.cell(Request(asked.name, usual, one.seed, table.n_examples).key).known()
+        if stored is None or not same:
+            sys.exit(f"{run.id} has no cell of {asked.name} on the zoo's network; make Table 2 and that entry again")
         outcome = evaluate(
             at, model, images.test_images[:n], images.test_labels[:n], seed=one.seed,
             train=(images.train_images, images.train_labels),
         )  # fmt: skip
-        reference = float(outcomes(stored)[:n].mean())
+        reference = stored.right[:n].double().mean().item()
         points = round(100 * (reference - outcome.robust_accuracy), 2)
         rows.append([*key, n, reference, outcome.robust_accuracy, points])
     path = ROOT / "benchmarks" / "attack_strength.csv"
@@ -113,11 +110,6 @@ def described(asked: spec.AttackSpec, changed: spec.AttackSpec) -> str:
     """What differs from the table's attack."""
     given, usual = changed.model_extra or {}, asked.model_extra or {}
     return ", ".join(f"{name} = {value}" for name, value in given.items() if usual.get(name) != value)
-
-
-def outcomes(cell: dict[str, Any]) -> np.ndarray:
-    """Which images were still right, one bit each."""
-    return np.unpackbits(np.frombuffer(base64.b64decode(cell["bits"]), np.uint8))[: cell["n_examples"]]
 
 
 if __name__ == "__main__":

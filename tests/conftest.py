@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from robustbench_dec.attack import as_floats
 from robustbench_dec.problems.universal import Universal
-from robustbench_dec.running import suite
 from robustbench_dec.specs import table as spec
-from robustbench_dec.store import results as store
-from tests.support import repository
+from robustbench_dec.store.results import Run
+from tests.support import by_path, repository
 from tests.support.once import once
 from tests.support.tiny import TABLE, Made
 
@@ -43,7 +42,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Made:
         file = home / "tables" / "tiny.toml"
         file.parent.mkdir()
         file.write_text(TABLE)
-        suite.make(spec.read(file), home / "results", progress=False)
+        by_path.make(spec.read(file), home / "results")
 
     home = once(tmp_path_factory, "finished", train)
     wanted = spec.read(home / "tables" / "tiny.toml")
@@ -74,7 +73,7 @@ def digits() -> Universal:
 @pytest.fixture
 def model(finished: Made) -> nn.Module:
     """The trained Dec-FedTrack network."""
-    return store.mean_model(finished.folders[1])
+    return Run(finished.folders[1]).model()
 
 
 @pytest.fixture

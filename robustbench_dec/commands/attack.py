@@ -75,6 +75,7 @@ def compare(
     from robustbench_dec import api
     from robustbench_dec.leaderboard import audit as audits
     from robustbench_dec.leaderboard import compare as comparison
+    from robustbench_dec.store.results import Results as Store
 
     compared = api.compare(
         attack,
@@ -92,7 +93,7 @@ def compare(
     for flag in sorted({flag for flags in own["reliability_flags"] for flag in flags.split(";") if flag}):
         typer.echo(f"flag {flag}: {audits.FLAGS.get(flag, flag)}; docs/flags.md tells more")
     rows = f"{len(compared.leaderboard)} rows, {len(own)} of them of {compared.attack}"
-    typer.echo(f"the leaderboard in {results}: {rows}")
+    typer.echo(f"{Store(results).leaderboard}: {rows}")
     typer.echo(f"wrote {compared.page}")
 
 

@@ -409,7 +409,7 @@ def test_a_run_that_holds_no_images_out_is_trained_to_its_end(command: Run, tmp_
     code, _, err = command("train", "--rounds", "1", "--problem-set", "validation=0")
     assert code == 0, err
     (record,) = (tmp_path / "results" / "runs").glob("*/run.json")
-    assert files.read_sealed(record)["clean"]["validation"] is None
+    assert files.read_sealed(record)["classifier"]["clean"]["validation"] is None
 
 
 def test_auditing_what_is_not_there_is_refused(refused: Callable[..., str]) -> None:

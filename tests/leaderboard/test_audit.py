@@ -15,7 +15,7 @@ from robustbench_dec.leaderboard.audit import Point
 from robustbench_dec.rendering import against_paper, blocks
 from robustbench_dec.rendering import report as rendering
 from robustbench_dec.specs import table as spec
-from tests.support import ROOT
+from tests.support import ROOT, by_path
 from tests.support.tiny import Made
 
 
@@ -80,7 +80,7 @@ def test_findings_stand_in_the_leaderboard_and_as_marks_in_the_table(made: Made)
     files.write_sealed(path, cell | all_right | {"zero_gradients": 0.5, "flags": ["box"]})
     for other in (made.folders[0] / "attacks").glob("*.json"):
         files.write_sealed(other, files.read_json(other) | {"clean_acc": 1.0})
-    rendering.report(made.specification, "tiny", made.results, made.file.parent)
+    by_path.report(made.specification, "tiny", made.results, made.file.parent)
     rows = leaderboard.read(made.results / "leaderboard.csv")
     this = (rows["cell"] == path.stem) & (rows["run_id"] == made.folders[0].name)
     assert rows[this]["reliability_flags"].item() == "box;rises;zero_gradients"

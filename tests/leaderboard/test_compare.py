@@ -25,10 +25,10 @@ from robustbench_dec.leaderboard import compare
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.leaderboard.compare import Newcomer
 from robustbench_dec.leaderboard.intervals import holm, mcnemar
-from robustbench_dec.rendering import report as rendering
 from robustbench_dec.running import cells
 from robustbench_dec.store import zoo
-from tests.support import ROOT
+from robustbench_dec.store.results import Results
+from tests.support import ROOT, by_path
 from tests.support.tiny import Made
 
 EXAMPLE = ROOT / "examples" / "momentum.py"
@@ -76,7 +76,7 @@ def file_with(path: Path, body: str) -> str:
 def compared(made: Made, entry: zoo.Entry, name: str, **options: Any) -> list[compare.Row]:
     settings = options.pop("settings", {})
     options = {"n_examples": 40, "progress": False} | options
-    return compare.compare(Newcomer(name, settings), [entry], made.results, **options)
+    return compare.compare(Newcomer(name, settings), [entry], Results(made.results), **options)
 
 
 def command(made: Made, *arguments: str) -> str:
@@ -99,7 +99,7 @@ def must_not(*_: Any, **__: Any) -> Any:
 def test_the_example_is_compared_in_one_command_and_is_in_the_leaderboard(
     made: Made, entry: zoo.Entry, tmp_path: Path
 ) -> None:
-    rendering.report(made.specification, "tiny", made.results, made.file.parent)
+    by_path.report(made.specification, "tiny", made.results, made.file.parent)
     before = list(csv.DictReader((made.results / "leaderboard.csv").open()))
     shutil.copy(EXAMPLE, tmp_path / "my_momentum.py")  # outside the repository
     output = command(made, "--attack", f"{tmp_path}/my_momentum.py:Momentum", "--set", "steps=5")
@@ -113,7 +113,7 @@ def test_the_example_is_compared_in_one_command_and_is_in_the_leaderboard(
     assert [row for row in after if row["submitted"] == ""] == before
     assert {float(row["eps"]) for row in new} == {0.05, 0.1} and {row["steps"] for row in new} == {"5"}
     # The table of the same runs is not changed by it.
-    rendering.report(made.specification, "again", made.results, made.file.parent)
+    by_path.report(made.specification, "again", made.results, made.file.parent)
     assert "Momentum" not in (made.file.parent / "again.md").read_text()
 
 
@@ -138,7 +138,7 @@ def test_nothing_is_attacked_twice_and_an_edited_file_is_another_attack(
         patch.setattr(cells, "evaluate", must_not)
         compared(made, entry, name)
     compared(made, entry, name)
-    labels = {c["attack"] for _, _, c in leaderboard.cells(made.results) if c.get("submitted") == "user"}
+    labels = {c.record.attack for c in Results(made.results).cells() if c.record.submitted == "user"}
     assert labels == {"mine.py:Mine"}
 
 
@@ -146,25 +146,26 @@ def test_stored_cells_are_read_and_missing_ones_of_known_attacks_are_made(
     made: Made, entry: zoo.Entry, tmp_path: Path
 ) -> None:
     name = file_with(tmp_path / "mine.py", "return (images + self.eps).clamp(0, 1)")
-    (stored,) = [c for _, _, c in leaderboard.cells(made.results) if c["eps"] == 0.1 and c["method"] == "dec_fedtrack"]
+    there = [cell.record for cell in Results(made.results).cells()]
+    (stored,) = [cell for cell in there if cell.eps == 0.1 and cell.method == "dec_fedtrack"]
     at_stored, at_new = compared(made, entry, name, eps=[0.1, 0.07])
     assert [rival.attack for rival in at_stored.rivals] == ["fgsm"]
-    assert at_stored.rivals[0].accuracy == stored["robust_acc"]
+    assert at_stored.rivals[0].accuracy == stored.robust_acc
     assert [rival.attack for rival in at_new.rivals] == ["fgsm"]  # made here
-    references = [c for _, _, c in leaderboard.cells(made.results) if c.get("submitted") == "reference"]
-    assert [(c["attack"], c["eps"]) for c in references] == [("fgsm", 0.07)]
+    references = [c.record for c in Results(made.results).cells() if c.record.submitted == "reference"]
+    assert [(c.attack, c.eps) for c in references] == [("fgsm", 0.07)]
 
 
 def test_a_network_alone_is_attacked_with_the_known_attacks(made: Made, entry: zoo.Entry, tmp_path: Path) -> None:
     """As from an installed wheel: the zoo and its card, no stored cells."""
     results = tmp_path / "empty"
     (row,) = compare.compare(
-        Newcomer(str(EXAMPLE), {"steps": "2"}), [entry], results, eps=[0.1], n_examples=20, progress=False
+        Newcomer(str(EXAMPLE), {"steps": "2"}), [entry], Results(results), eps=[0.1], n_examples=20, progress=False
     )
     assert sorted(rival.attack for rival in row.rivals) == ["fgsm", "pgd"]
-    assert len(leaderboard.gather(results)) == 3
+    assert len(leaderboard.gather(Results(results))) == 3
     with pytest.raises(BadInput, match=r"no stored universal attacks in Linf .* give --eps"):
-        compare.compare(Newcomer("uap", {}), [entry], results, progress=False)
+        compare.compare(Newcomer("uap", {}), [entry], Results(results), progress=False)
 
 
 def test_gains_misses_and_tests_are_those_of_the_images(made: Made, entry: zoo.Entry) -> None:
@@ -223,8 +224,8 @@ def test_an_attack_in_another_norm_needs_radii_and_has_no_rivals_among_linf(made
     (row,) = compared(made, entry, "torchattacks:PGDL2", eps=[1.0], settings={"steps": "3"})
     assert row.rivals == () and row.p_value is None
     assert "no stored attack has this radius in its norm" in compare.text([row])
-    (again,) = [c for _, _, c in leaderboard.cells(made.results) if c.get("submitted") == "user"]
-    assert again["norm"] == "L2" and again["attack"] == "torchattacks:PGDL2"
+    (again,) = [c.record for c in Results(made.results).cells() if c.record.submitted == "user"]
+    assert again.norm == "L2" and again.attack == "torchattacks:PGDL2"
 
 
 @pytest.mark.parametrize("classes", [10, 2, 3])
@@ -290,7 +291,7 @@ def test_a_failure_on_batch_7_of_10_keeps_the_others_and_the_rerun_starts_there(
     with pytest.raises(Failed, match=words):
         compared(made, entry, name, eps=[0.1], batch_size=4)
     assert len(calls.read_text().split()) == 10
-    assert all(row["submitted"] != "user" for row in leaderboard.gather(made.results).to_dict("records"))
+    assert all(row["submitted"] != "user" for row in leaderboard.gather(Results(made.results)).to_dict("records"))
     (row,) = compared(made, entry, name, eps=[0.1], batch_size=4)
     done = calls.read_text().split()
     assert len(done) == 11 and done[10] == done[6]  # only batch 7, again

@@ -21,12 +21,9 @@ from robustbench_dec.networks.faults import RELIABLE, Faults
 from robustbench_dec.networks.simulated import SimulatedNetwork
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problems.quadratic import Quadratic
-from robustbench_dec.rendering import report as rendering
-from robustbench_dec.running import suite
-from robustbench_dec.running import train as run
 from robustbench_dec.specs import table as spec
 from robustbench_dec.trainer import Trainer
-from tests.support import ROOT
+from tests.support import ROOT, by_path
 from tests.support.matrices import DIRECTED, usual_graphs
 from trainers.dec_fedtrack import DecFedTrack
 
@@ -305,7 +302,7 @@ def test_a_resumed_run_under_faults_ends_with_the_bits_of_an_undisturbed_one(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = asked(UNRELIABLE, name)
-    undisturbed = run.train(one, tmp_path / "undisturbed", progress=False)
+    undisturbed = by_path.train(one, tmp_path / "undisturbed", progress=False)
     cls = shelf.find("trainer", name, Trainer)  # type: ignore[type-abstract]
     step, seen = cls.step, []
 
@@ -317,8 +314,8 @@ def test_a_resumed_run_under_faults_ends_with_the_bits_of_an_undisturbed_one(
 
     monkeypatch.setattr(cls, "step", killed)
     with pytest.raises(KeyboardInterrupt):
-        run.train(one, tmp_path / "killed", progress=False, save_seconds=0)
-    folder = run.train(one, tmp_path / "killed", progress=False, save_seconds=0)
+        by_path.train(one, tmp_path / "killed", progress=False, save_seconds=0)
+    folder = by_path.train(one, tmp_path / "killed", progress=False, save_seconds=0)
     assert [t for t, _ in seen] == [0, 1, 2, 3, 3, 4, 5] and seen[3] == seen[4]
     for file in ("checkpoint.safetensors", "curve.csv"):
         assert (folder / file).read_bytes() == (undisturbed / file).read_bytes(), file
@@ -332,12 +329,12 @@ def test_faults_decide_the_numbers_and_the_id_and_the_record_tells_them(tmp_path
     networks += [UNRELIABLE, UNRELIABLE.model_copy(update={"seed": 1})]
     runs = [asked(network) for network in networks]
     assert len({one.id for one in runs}) == len(runs)
-    folders = [run.train(one, tmp_path, progress=False) for one in runs]
+    folders = [by_path.train(one, tmp_path, progress=False) for one in runs]
     records = [files.read_json(folder / "run.json") for folder in folders]
     sums = [record["checkpoint_sha256"] for record in records]
     assert sums[0] == sums[1]  # nothing random in a ring
     assert len(set(sums)) == len(sums) - 1
-    assert [record["settings"]["network"].get("loss") for record in records] == [None, None, 0.3, None, None, 0.3, 0.3]
+    assert [record["settings"]["network"]["loss"] for record in records] == [0, 0, 0.3, 0, 0, 0.3, 0.3]
     assert len({str(record["ledger"]) for record in records}) == 1  # lost messages were sent
     assert all(0 < record["consensus"] < 1 for record in records)
 
@@ -411,21 +408,21 @@ def test_a_table_by_network_is_made_and_rendered(tmp_path: Path) -> None:
     file.parent.mkdir()
     file.write_text(TABLE)
     wanted, results = spec.read(file), tmp_path / "results"
-    folders = suite.make(wanted, results, progress=False)
+    folders = by_path.make(wanted, results, progress=False)
     assert len(set(folders)) == 6
     old = files.read_sealed(folders[0] / "run.json")
-    del old["consensus"]  # a run from before it was told
+    old["classifier"]["consensus"] = None  # a run in which it was not measured
     files.write_sealed(folders[0] / "run.json", old)
-    written = rendering.report(wanted, "tiny", results, file.parent)
+    written = by_path.report(wanted, "tiny", results, file.parent)
     assert [path.name for path in written] == ["leaderboard.csv", "tiny.json", "tiny.csv", "tiny.md", "tiny.tex"]
     table = pd.read_csv(file.with_suffix(".csv"))
     assert len(table) == 3 * 2 * 5
     records = {folder.name: files.read_json(folder / "run.json") for folder in folders}
     bad = records[wanted.run(wanted.blocks[1], "dec_fedtrack", 0).id]
     told = table[(table["loss"] == 0.3) & (table["method"] == "dec_fedtrack")].set_index("measure")["mean"]
-    assert told["clean"] == pytest.approx(bad["clean"]["mean_model"], abs=1e-6)
-    assert told["node_min"] == pytest.approx(bad["clean"]["node_min"], abs=1e-6)
-    assert told["consensus"] == pytest.approx(bad["consensus"], abs=1e-6)
+    assert told["clean"] == pytest.approx(bad["classifier"]["clean"]["mean_model"], abs=1e-6)
+    assert told["node_min"] == pytest.approx(bad["classifier"]["clean"]["node_min"], abs=1e-6)
+    assert told["consensus"] == pytest.approx(bad["classifier"]["consensus"], abs=1e-6)
     (cell,) = [files.read_json(path) for path in (results / "runs" / bad["id"] / "attacks").glob("*.json")]
     assert told["fgsm@0.1"] == pytest.approx(cell["robust_acc"], abs=1e-6)
     text = file.with_suffix(".md").read_text()

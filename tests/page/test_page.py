@@ -17,6 +17,7 @@ from robustbench_dec.commands.app import app
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.leaderboard import view
+from robustbench_dec.store.results import Results
 from tests.support import ROOT
 from tests.support import browser as chromium
 
@@ -44,7 +45,7 @@ def results(tracked: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def written(results: Path) -> str:
-    return page.render(results)
+    return page.render(Results(results))
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_the_page_is_one_file_that_asks_for_nothing(written: str) -> None:
 
 
 def test_the_same_results_give_the_same_page(written: str, results: Path) -> None:
-    assert page.render(results) == written
+    assert page.render(Results(results)) == written
 
 
 def test_every_row_of_the_leaderboard_is_on_the_page_in_full(written: str, rows: pd.DataFrame) -> None:
@@ -101,14 +102,14 @@ def test_pictures_are_of_every_trained_and_universal_perturbation(
 
 def test_text_of_users_stays_inside_its_json(tmp_path: Path, rows: pd.DataFrame) -> None:
     results = with_rows(tmp_path, rows.assign(method=EVIL, attack=EVIL, run_id=EVIL, reliability_flags=EVIL))
-    text = page.render(results)
+    text = page.render(Results(results))
     assert text.count("<script") == text.count("</script>") == 2 and "<img" not in text
     assert embedded(text)["groups"][0]["method"] == EVIL
 
 
 def test_a_leaderboard_that_grows_is_shown_as_far_as_it_is(tmp_path: Path, rows: pd.DataFrame) -> None:
     fewer = rows[(rows["seed"] == 0) & ~((rows["attack"] == "pgd") & (rows["method"] == "k_gt"))]
-    data = embedded(page.render(with_rows(tmp_path, fewer)))  # no run.json, no curve, no picture
+    data = embedded(page.render(Results(with_rows(tmp_path, fewer))))  # no run.json, no curve, no picture
     assert len(data["rows"]) == len(fewer) and data["curves"] == {} and data["pictures"] == []
 
 
@@ -128,7 +129,7 @@ def test_a_broken_perturbation_is_named(tmp_path: Path, results: Path) -> None:
     path = next((tmp_path / "results" / "runs").glob("*/perturbation.safetensors"))
     path.write_bytes(b"not this")
     with pytest.raises(BadInput, match=re.escape(str(path))):
-        page.render(tmp_path / "results")
+        page.render(Results(tmp_path / "results"))
 
 
 def test_the_wheel_has_all_parts_of_the_page() -> None:
@@ -234,7 +235,7 @@ def test_a_row_opens_to_all_that_is_behind_its_number(
     details = tab.run("document.querySelector('#details').innerText")
     behind = [row[name] for name in ("checkpoint_sha256", "git_commit", "created_utc", "torch_version")]
     behind += [f"{row[name]:,}" for name in ("attack_forwards", "n_correct")] + [f"{100 * row['ci_low']:.2f}"]
-    behind += [run["data_digest"], run["settings"]["network"]["graph"]]
+    behind += [run["classifier"]["data_digest"], run["settings"]["network"]["graph"]]
     assert all(text in details for text in behind)
     for settings in (json.loads(row["attack_params_json"]), run["settings"]["trainer"], run["settings"]["problem"]):
         assert all(name in details for name, value in settings.items() if value is not None)
@@ -328,7 +329,7 @@ def test_a_phone_shows_it_without_scrolling_sideways(tab: chromium.Browser, addr
 def test_a_method_named_like_markup_stays_text(tab: chromium.Browser, tmp_path: Path, rows: pd.DataFrame) -> None:
     named = rows.assign(method=EVIL, attack=EVIL, topology=EVIL, run_id=EVIL, reliability_flags=EVIL, submitted_by=EVIL)
     named["attack_params_json"] = json.dumps({EVIL: EVIL})
-    path = page.write(with_rows(tmp_path, named), tmp_path / "index.html")
+    path = page.write(Results(with_rows(tmp_path, named)), tmp_path / "index.html")
     tab.errors.clear()
     tab.open(path.as_uri())
     click(tab, "[data-open]")
@@ -342,7 +343,7 @@ def test_a_method_named_like_markup_stays_text(tab: chromium.Browser, tmp_path: 
 
 def test_rows_of_users_are_marked_and_can_be_chosen(tab: chromium.Browser, tmp_path: Path, rows: pd.DataFrame) -> None:
     mine = rows.assign(submitted_by=["Ada" if attack == "fgsm" else "" for attack in rows["attack"]])
-    tab.open(page.write(with_rows(tmp_path, mine), tmp_path / "index.html").as_uri())
+    tab.open(page.write(Results(with_rows(tmp_path, mine)), tmp_path / "index.html").as_uri())
     choose(tab, "source", "users")
     assert {label.split()[0] for label in column(tab, "attack")} == {"FGSM"}  # on 1,000 and on 10,000 images
     assert tab.run("document.querySelectorAll('.badge').length") > 0

@@ -16,6 +16,7 @@ from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.leaderboard import references, view
 from robustbench_dec.rendering import export
+from robustbench_dec.store.results import Results
 from robustbench_dec.theory import claims
 from tests.support import ROOT
 
@@ -33,7 +34,7 @@ def results(tracked: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def rows(results: Path) -> pd.DataFrame:
-    return view.read(results)
+    return view.read(Results(results))
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def copied(tmp_path: Path, results: Path) -> Path:
 def changed(results: Path, **columns: object) -> pd.DataFrame:
     frame = leaderboard.read(results / "leaderboard.csv").assign(**columns)
     leaderboard.write(frame, results / "leaderboard.csv")
-    return view.read(results)
+    return view.read(Results(results))
 
 
 def test_csv_of_everything_is_the_leaderboard(rows: pd.DataFrame, results: Path) -> None:
@@ -84,7 +85,7 @@ def test_means_are_over_seeds_of_equal_settings_only(copied: Path) -> None:
         attack_params_json='{"alpha":0.0025,"eps":0.01,"random_start":true,"steps":50}', robust_acc=0.1
     )
     leaderboard.write(pd.concat([frame, other]), copied / "leaderboard.csv")
-    entries = view.averaged(view.read(copied))
+    entries = view.averaged(view.read(Results(copied)))
     assert [entry["attack_label"] for entry in entries] == ["PGD (steps 20)", "PGD (steps 50)"]
     assert [entry["seeds"] for entry in entries] == [frame["seed"].nunique()] * 2
     assert entries[0]["robust"] == pytest.approx(frame["robust_acc"].mean())
@@ -96,18 +97,22 @@ def test_two_trainings_of_a_method_are_two_models(copied: Path) -> None:
     frame = leaderboard.read(copied / "leaderboard.csv")
     frame = frame[(frame["dataset"] == "cifar10") & (frame["method"] == "dec_fedtrack")]
     leaderboard.write(pd.concat([frame, frame.assign(train_delta=0.3)]), copied / "leaderboard.csv")
-    assert set(view.read(copied)["model"]) == {"Dec-FedTrack (training δ 0.02)", "Dec-FedTrack (training δ 0.3)"}
+    models = set(view.read(Results(copied))["model"])
+    assert models == {
+        "Dec-FedTrack (training δ 0.02)",
+        "Dec-FedTrack (training δ 0.3)",
+    }
 
 
 def test_rows_of_users_are_told_from_ours_whatever_the_column(copied: Path) -> None:
     frame = pd.read_csv(copied / "leaderboard.csv").drop(columns=["submitted", "submitted_by"], errors="ignore")
     frame.to_csv(copied / "leaderboard.csv", index=False)
-    assert set(view.read(copied)["submitter"]) == {""}
+    assert set(view.read(Results(copied))["submitter"]) == {""}
     marks = ["user", "reference", *[""] * (len(frame) - 2)]
     frame.assign(submitted=marks).to_csv(copied / "leaderboard.csv", index=False)
-    assert list(view.read(copied)["submitter"][:3]) == ["a user", "", ""]
+    assert list(view.read(Results(copied))["submitter"][:3]) == ["a user", "", ""]
     frame.assign(submitted_by=["Ada", *[""] * (len(frame) - 1)]).to_csv(copied / "leaderboard.csv", index=False)
-    assert list(view.read(copied)["submitter"][:2]) == ["Ada", ""]
+    assert list(view.read(Results(copied))["submitter"][:2]) == ["Ada", ""]
 
 
 def test_latex_compiles_whatever_users_name_things(copied: Path) -> None:

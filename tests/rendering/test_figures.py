@@ -14,7 +14,8 @@ from robustbench_dec.rendering import figures, style
 from robustbench_dec.running import suite, tune
 from robustbench_dec.shelf import number
 from robustbench_dec.specs import table as spec
-from tests.support import ROOT
+from robustbench_dec.store.results import Results
+from tests.support import ROOT, by_path
 
 SIX = ["dec_fedtrack", "dream", "dm_hsgd", "gt_da", "gt_gda", "gt_srvr"]
 FULL = spec.read(ROOT / "tables" / "figures.toml")
@@ -30,7 +31,7 @@ def small() -> spec.Spec:
 @pytest.fixture(scope="module")
 def made(small: spec.Spec, tmp_path_factory: pytest.TempPathFactory) -> Path:
     results = tmp_path_factory.mktemp("figures")
-    suite.make(small, results, progress=False)
+    by_path.make(small, results)
     return results
 
 
@@ -39,7 +40,7 @@ def test_the_specification_is_the_papers_experiment() -> None:
     assert len({(block.sfo, block.exchanges) for block in FULL.blocks}) == 1
     assert (FULL.network.graph, FULL.network.nodes, FULL.network.weights) == ("ring", 10, "lazy")
     for _, one in FULL.runs():
-        problem, trainer = one.settings()["problem"], one.settings()["trainer"]
+        problem, trainer = one.settings.problem, one.settings.trainer
         assert (problem["theta"], problem["nu"], problem["scaling"], problem["nodes"]) == (1e-5, 10, "C", 10)
         assert trainer.get("batch", 64) == 64
         assert trainer["name"] != "dec_fedtrack" or trainer["K"] == 1
@@ -48,7 +49,7 @@ def test_the_specification_is_the_papers_experiment() -> None:
 
 @pytest.mark.slow
 def test_every_curve_reaches_the_end_of_both_axes(small: spec.Spec, made: Path, tmp_path: Path) -> None:
-    written = files.write_all(figures.render(small, made, tmp_path / "small"))
+    written = files.write_all(figures.render(small, suite.listed(small), Results(made), tmp_path / "small"))
     assert {path.name for path in written} == {
         "small.csv", "small-1.png", "small-1.pdf", "small-2.png", "small-2.pdf",
     }  # fmt: skip
@@ -73,8 +74,8 @@ def test_lines_are_means_over_seeds_within_the_budget(
         return b""
 
     monkeypatch.setattr(style, "drawn", keep)
-    figures.render(small, made, tmp_path / "small")
-    frame = figures.gather(small, made)
+    figures.render(small, suite.listed(small), Results(made), tmp_path / "small")
+    frame = figures.gather(suite.listed(small), Results(made))
     panel = drawn[0].axes[0]
     assert panel.get_title(loc="left") == "breast_cancer" and "SFO" in panel.get_xlabel()
     assert len(panel.lines) == len(panel.collections) == len(SIX)
@@ -108,7 +109,7 @@ def test_a_data_set_that_cannot_be_had_is_left_out_with_a_sentence(
 
 def test_figures_without_a_run_are_refused(small: spec.Spec, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="make the figures first"):
-        figures.render(small, tmp_path, tmp_path / "small")
+        figures.render(small, suite.listed(small), Results(tmp_path), tmp_path / "small")
 
 
 def test_the_step_sizes_are_the_best_of_the_tuning() -> None:
@@ -129,7 +130,7 @@ def test_tuning_judges_by_phi_and_marks_what_diverged(small: spec.Spec, tmp_path
         "breast_cancer": {"gt_gda": {"eta_x": [0.1, 1e6], "eta_y": ["1e-2/450"]}}
     }
     tuned = small.model_copy(update={"tune": spec.TuneSpec(rounds=3, grids=grids)})
-    path = tune.tune(tuned, "small", tmp_path, tmp_path, progress=False)
+    path = tune.tune(tuned, "small", Results(tmp_path), tmp_path, progress=False)
     rows = pd.read_csv(path)
     assert list(rows["eta_x"]) == [0.1, 1e6] and list(rows["diverged"]) == [False, True]
     assert rows["phi"].notna().tolist() == [True, False]

@@ -24,6 +24,8 @@ from robustbench_dec.rendering import attacks_table as table
 from robustbench_dec.rendering import curves as plots
 from robustbench_dec.rendering import pictures, style
 from robustbench_dec.rendering.blocks import Block, audit
+from robustbench_dec.store.bits import pack
+from robustbench_dec.store.results import Results
 
 MNIST = Block(
     "MNIST",
@@ -58,38 +60,50 @@ PAPER = {  # Table 2 of the paper, percent
 }
 
 
+MADE = {
+    **{"versions": {"torch": "2.13.0", "robustbench_dec": "0.1.0"}, "threads": 1, "wall_s": 0.1},
+    **{"created_utc": "2026-01-01T00:00:00Z", "git_commit": None},
+}
+
+
 def run_json(run_id: str, method: str, sfo_y: int) -> dict[str, Any]:
+    clean = {"mean_model": 0.99, "node_min": 0.98, "node_mean": 0.99, "node_max": 0.99, "n_examples": 1000}
+    card = {"name": "cnn2", "shape": [1, 28, 28], "classes": 10, "mean": [0.0], "std": [1.0], "kernel": 5}
     return {
-        "schema": 1,
-        "id": run_id,
-        "dataset": "mnist",
-        "classes": [str(digit) for digit in range(10)],
-        "method": method,
-        "seed": 0,
+        **{"schema_version": 1, "id": run_id, "dataset": "mnist", "method": method, "seed": 0},
+        "named": {"problem": "universal", "trainer": method},
         "settings": {
             "problem": {"dataset": "mnist", "eps": 0.2},
             "network": {"graph": "ring", "nodes": 5},
             "trainer": {"name": method, "K": 5},
+            **{"rounds": 1, "sfo": None, "exchanges": None, "seed": 0},
+            "curve": {"attacks": [], "points": 1, "examples": 10},
         },
-        "architecture": "cnn2",
-        "checkpoint_sha256": "00",
+        **{"parameters": 10, "spectral_rate": 0.5, "final": {"round": 1}},
+        "classifier": {
+            **{"classes": [str(digit) for digit in range(10)], "data_digest": "00", "architecture": card},
+            **{"clean": clean | {"validation": None}, "consensus": None},
+        },
+        **{"checkpoint_sha256": "00", "curve_sha256": "00", "perturbation_sha256": None},
+        **{"threads_used": [1], "processes_used": [1], "wire_bytes": None, "handed_bytes": None},
         "ledger": {
             **{"nodes": 5, "sfo": 640, "sfo_x": 640, "sfo_y": sfo_y, "rounds": 1, "exchanges": 1, "messages": 10},
             **{"bytes_per_edge": 1000, "directed_edges": 10, "all_reduces": 1},
         },
+        **MADE,
     }
 
 
 def cell_json(run_id: str, method: str, attack: str, eps: float, n_correct: int, **more: Any) -> dict[str, Any]:
     settings = {"eps": eps} | ({"alpha": eps / 4, "steps": 40} if attack == "pgd" else {})
+    bits = pack(torch.arange(1000) < n_correct)
     return {
-        **{"schema": 1, "run_id": run_id, "dataset": "mnist", "method": method, "seed": 0, "attack": attack},
+        **{"schema_version": 1, "run_id": run_id, "dataset": "mnist", "method": method, "seed": 0, "attack": attack},
+        **{"submitted": "", "source_sha256": None, "part": "test", "batch_size": 500, "rarest_class": 0.1},
         **{"settings": settings, "norm": "Linf", "eps": eps, "universal": False, "n_examples": 1000},
-        **{"n_correct": n_correct, "clean_acc": 0.99, "robust_acc": n_correct / 1000, "bits": "", "attack_seed": 1},
-        **{"forwards": 7, "backwards": 3, "flags": [], "checkpoint_sha256": "00", "perturbation_file": None},
-        **{"versions": {"torch": "2.13.0", "robustbench_dec": "0.1.0"}, "threads": 1, "wall_s": 0.1},
-        **{"created_utc": "2026-01-01T00:00:00Z", "git_commit": None},
-        **more,
+        **{"n_correct": n_correct, "clean_acc": 0.99, "robust_acc": n_correct / 1000, "bits": bits, "attack_seed": 1},
+        **{"forwards": 7, "backwards": 3, "zero_gradients": None, "flags": [], "checkpoint_sha256": "00"},
+        **{"perturbation_sha256": None, **MADE, **more},
     }
 
 
@@ -151,7 +165,7 @@ def markdown_row(text: str, method: str, block: int = 0) -> list[str]:
 
 
 def test_a_cell_is_one_row_with_what_its_run_knows(results: Path) -> None:
-    frame = leaderboard.gather(results, {"table2": {"run-a"}, "other": ["run-a"]})
+    frame = leaderboard.gather(Results(results), {"table2": {"run-a"}, "other": ["run-a"]})
     assert list(frame.columns) == list(leaderboard.COLUMNS)
     assert list(zip(frame["method"], frame["attack"], strict=True)) == [
         ("dec_fedtrack", "fgsm"),
@@ -171,7 +185,7 @@ def test_a_cell_is_one_row_with_what_its_run_knows(results: Path) -> None:
 
 
 def test_leaderboard_survives_its_csv_bit_for_bit(results: Path, tmp_path: Path) -> None:
-    frame = leaderboard.gather(results, {"table2": ["run-a"]})
+    frame = leaderboard.gather(Results(results), {"table2": ["run-a"]})
     path = tmp_path / "leaderboard.csv"
     leaderboard.write(frame, path)
     again = leaderboard.read(path)
@@ -183,18 +197,18 @@ def test_leaderboard_survives_its_csv_bit_for_bit(results: Path, tmp_path: Path)
 
 
 def test_only_the_column_cell_depends_on_file_names(results: Path) -> None:
-    before = leaderboard.gather(results)
+    before = leaderboard.gather(Results(results))
     assert sorted(before["cell"]) == ["0", "0", "1"]
     attacks = results / "runs" / "run-a" / "attacks"
     (attacks / "0.json").rename(attacks / "z.json")
-    after = leaderboard.gather(results)
+    after = leaderboard.gather(Results(results))
     assert sorted(after["cell"]) == ["0", "1", "z"]
     pd.testing.assert_frame_equal(after.drop(columns="cell"), before.drop(columns="cell"))
 
 
 def test_unfinished_writes_are_not_cells(results: Path) -> None:
     (results / "runs" / "run-a" / "attacks" / ".0-x1y2.json").write_text('{"schema"')
-    assert len(leaderboard.gather(results)) == 3
+    assert len(leaderboard.gather(Results(results))) == 3
 
 
 @pytest.mark.parametrize("change", [{"part": "validation"}, {"checkpoint_sha256": "11"}])
@@ -203,11 +217,11 @@ def test_cells_on_validation_images_or_of_an_earlier_checkpoint_are_left_out(
 ) -> None:
     path = results / "runs" / "run-a" / "attacks" / "1.json"
     files.write_sealed(path, files.read_sealed(path) | change)
-    assert list(leaderboard.gather(results)["attack"]) == ["fgsm", "pgd"]
+    assert list(leaderboard.gather(Results(results))["attack"]) == ["fgsm", "pgd"]
 
 
 def test_no_results_give_an_empty_leaderboard_with_its_columns(tmp_path: Path) -> None:
-    frame = leaderboard.gather(tmp_path)
+    frame = leaderboard.gather(Results(tmp_path))
     assert frame.empty
     assert list(frame.columns) == list(leaderboard.COLUMNS)
 
@@ -224,7 +238,7 @@ def test_damaged_results_are_refused_by_name(results: Path, damage: str) -> None
         del cell["n_correct"]
         files.write_sealed(run / "attacks" / "1.json", cell)
     with pytest.raises(BadInput, match=r"run-a"):
-        leaderboard.gather(results)
+        leaderboard.gather(Results(results))
 
 
 def test_wilson_matches_a_published_example() -> None:

@@ -8,10 +8,10 @@ import pytest
 from robustbench_dec import files
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.rendering import figures
-from robustbench_dec.rendering import report as rendering
+from robustbench_dec.running import suite
 from robustbench_dec.specs import table as spec
-from robustbench_dec.store import tables
-from tests.support import ROOT, repository
+from robustbench_dec.store.results import Results
+from tests.support import ROOT, by_path, repository
 
 TABLES = [ROOT / path for path in repository.tracked("tables")]
 SPECIFIED = [path for path in TABLES if path.suffix == ".toml" and spec.layout(path) != "claims"]
@@ -31,7 +31,7 @@ def test_committed_tables_are_rebuilt_from_committed_results(stem: str, tracked:
     path = tracked / "tables" / f"{stem}.toml"
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "runs").symlink_to(tracked / "results" / "runs")
-    rendering.report(spec.read(path), path.stem, tmp_path / "results", tmp_path)
+    by_path.report(spec.read(path), path.stem, tmp_path / "results", tmp_path)
     for ending in (".csv", ".md", ".tex", "-vs-paper.md"):
         committed = path.with_name(path.stem + ending)
         if committed.is_file():
@@ -41,7 +41,7 @@ def test_committed_tables_are_rebuilt_from_committed_results(stem: str, tracked:
 @pytest.mark.slow
 def test_the_points_of_the_committed_figures_are_those_of_the_committed_runs(tracked: Path, tmp_path: Path) -> None:
     wanted = spec.read(tracked / "tables" / "figures.toml")
-    files.write_all(figures.render(wanted, tracked / "results", tmp_path / "figures"))
+    files.write_all(figures.render(wanted, suite.listed(wanted), Results(tracked / "results"), tmp_path / "figures"))
     assert (tmp_path / "figures.csv").read_bytes() == (tracked / "tables" / "figures.csv").read_bytes()
     points = pd.read_csv(tmp_path / "figures.csv")
     assert set(points["run_id"]) == {one.id for _, one in wanted.runs()}  # all data sets, methods and seeds
@@ -50,7 +50,7 @@ def test_the_points_of_the_committed_figures_are_those_of_the_committed_runs(tra
 @pytest.mark.parametrize("stem", [*BY_ATTACK, *BY_NETWORK])
 def test_the_committed_results_tell_the_runs_of_every_table(stem: str, tracked: Path) -> None:
     path = tracked / "tables" / f"{stem}.toml"
-    assert tables.read(tracked / "results")[stem] == {run.id for _, run in spec.read(path).runs()}
+    assert Results(tracked / "results").tables()[stem] == {run.id for _, run in spec.read(path).runs()}
 
 
 @pytest.mark.parametrize("stem", BY_ATTACK)

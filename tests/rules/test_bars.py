@@ -5,7 +5,7 @@ import re
 import pytest
 
 from robustbench_dec import bars
-from robustbench_dec.running import suite
+from tests.support import by_path
 from tests.support.tiny import Made
 
 
@@ -66,7 +66,7 @@ def test_a_table_off_a_terminal_tells_of_its_cells_and_runs(
     monkeypatch.setattr(bars, "PAUSES", dict.fromkeys(bars.PAUSES, 0.0))
     for cell in made.folders[1].glob("attacks/fgsm-*.json"):
         cell.unlink()
-    suite.make(made.specification, made.results)
+    by_path.make(made.specification, made.results, progress=True)
     said = capsys.readouterr().err
     assert re.search(rf"attacks on {made.folders[1].name}: 1 of 2 cells, 0:\d\d so far, about 0:\d\d left\n", said)
     assert re.search(r"Tiny: 2 of 2 runs, 0:\d\d so far\n", said)

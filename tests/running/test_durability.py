@@ -27,13 +27,13 @@ from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.problems.universal import Universal
 from robustbench_dec.rendering import figures
-from robustbench_dec.rendering import report as rendering
-from robustbench_dec.running import cells, pool, suite
+from robustbench_dec.running import pool, suite
 from robustbench_dec.running import train as run
 from robustbench_dec.running.attack_journal import Kept
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store import locks
-from tests.support import ROOT
+from robustbench_dec.store.results import Results
+from tests.support import ROOT, by_path
 from tests.support.tiny import Made
 
 pytestmark = pytest.mark.slow  # kills, workers and retrainings
@@ -89,19 +89,19 @@ def test_every_damaged_file_of_a_run_is_named_and_trained_to_the_same_content(
     made: Made, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = made.results.parent / "other"
-    folder = run.train(tiny(made), results, progress=False)
+    folder = by_path.train(tiny(made), results)
     before = faults.contents(results)
     assert sorted(path.name for path in folder.iterdir()) == sorted(RUN_FILES)
     for name in RUN_FILES:
         whole = (folder / name).read_bytes()
         for damage, spoil in DAMAGES.items():
             (folder / name).write_bytes(spoil(whole))
-            run.train(tiny(made), results, progress=False)
+            by_path.train(tiny(made), results)
             said = capsys.readouterr().err
             assert said.count("\n") == 1 and f"{folder / name} has n" in said and "trained again" in said, damage
             assert faults.contents(results) == before, (name, damage)
     (folder / "checkpoint.safetensors").unlink()
-    run.train(tiny(made), results, progress=False)
+    by_path.train(tiny(made), results)
     assert not (folder / "checkpoint.safetensors").exists()  # a fresh clone is not damaged
 
 
@@ -113,30 +113,30 @@ def test_every_damaged_file_of_a_cell_is_named_and_computed_to_the_same_content(
         whole = path.read_bytes()
         for damage, spoil in DAMAGES.items():
             path.write_bytes(spoil(whole))
-            suite.make(made.specification, made.results, progress=False)
+            by_path.make(made.specification, made.results)
             said = capsys.readouterr().err
             assert said.count("\n") == 1 and f"{path} has n" in said and "computed again" in said, damage
             assert faults.contents(made.results) == before, (path.name, damage)
 
 
 def test_what_only_renders_refuses_damage_by_name(made: Made, tmp_path: Path) -> None:
-    rendering.rebuild(made.results)
+    by_path.rebuild(made.results)
     report = (made.specification, "tiny", made.results, tmp_path)
     cell, y = sorted((made.folders[1] / "attacks").glob("uap*"))
     readers: dict[Path, list[Callable[[], Any]]] = {
         made.folders[1] / "run.json": [
-            lambda: rendering.report(*report),
-            lambda: leaderboard.gather(made.results),
-            lambda: page.render(made.results),
-            lambda: figures.gather(made.specification, made.results),
+            lambda: by_path.report(*report),
+            lambda: leaderboard.gather(Results(made.results)),
+            lambda: page.render(Results(made.results)),
+            lambda: figures.gather(suite.listed(made.specification), Results(made.results)),
         ],
-        made.folders[1] / "curve.csv": [lambda: rendering.report(*report), lambda: page.render(made.results)],
+        made.folders[1] / "curve.csv": [lambda: by_path.report(*report), lambda: page.render(Results(made.results))],
         made.folders[1] / "perturbation.safetensors": [
-            lambda: rendering.report(*report),
-            lambda: page.render(made.results),
+            lambda: by_path.report(*report),
+            lambda: page.render(Results(made.results)),
         ],
-        cell: [lambda: leaderboard.gather(made.results), lambda: page.render(made.results)],
-        y: [lambda: rendering.report(*report), lambda: page.render(made.results)],
+        cell: [lambda: leaderboard.gather(Results(made.results)), lambda: page.render(Results(made.results))],
+        y: [lambda: by_path.report(*report), lambda: page.render(Results(made.results))],
     }
     for path, reading in readers.items():
         whole = path.read_bytes()
@@ -151,15 +151,15 @@ def test_what_only_renders_refuses_damage_by_name(made: Made, tmp_path: Path) ->
 def stopped(made: Made, results: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run with both journals that was stopped just before it was finished."""
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(run, "_finish", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
-        run.train(tiny(made), results, progress=False, save_rounds=1)
+        patched.setattr(run, "finish", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+        by_path.train(tiny(made), results, save_rounds=1)
     return results / "runs" / tiny(made).id
 
 
 def test_a_damaged_journal_costs_the_rounds_since_the_former_one(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = run.train(tiny(made), tmp_path / "whole", progress=False)
+    whole = by_path.train(tiny(made), tmp_path / "whole")
     trainer = type(tiny(made).build_trainer())
     step, rounds = trainer.step, []
 
@@ -179,7 +179,7 @@ def test_a_damaged_journal_costs_the_rounds_since_the_former_one(
             for name in spoilt:
                 (folder / name).write_bytes(spoil((folder / name).read_bytes()))
             rounds.clear()
-            run.train(tiny(made), results, progress=False)
+            by_path.train(tiny(made), results)
             assert rounds == ([0, 1, 2, 3] if both else [3])
             said = capsys.readouterr().err
             assert said.count("\n") == len(spoilt) and all(str(folder / name) in said for name in spoilt)
@@ -206,7 +206,7 @@ def test_threads_used_tells_all_thread_counts(made: Made, tmp_path: Path, monkey
         torch.set_num_threads(1)
         stopped(made, tmp_path, monkeypatch)
         torch.set_num_threads(2)
-        record = files.read_sealed(run.train(tiny(made), tmp_path, progress=False) / "run.json")
+        record = files.read_sealed(by_path.train(tiny(made), tmp_path) / "run.json")
     finally:
         torch.set_num_threads(threads)
     assert (record["threads"], record["threads_used"]) == (2, [1, 2])
@@ -216,7 +216,7 @@ def test_work_that_is_left_over_gets_the_threads_that_it_would_have_had(made: Ma
     """Two workers share the cores, and so does the only one that a second start needs for the last run."""
     shutil.rmtree(made.folders[1])
     before = torch.get_num_threads()
-    suite.make(made.specification, made.results, jobs=2, progress=False)
+    by_path.make(made.specification, made.results, jobs=2)
     assert torch.get_num_threads() == before
     assert files.read_sealed(made.folders[1] / "run.json")["threads_used"] == [max(1, pool.cores() // 2)]
 
@@ -231,14 +231,14 @@ def test_a_run_that_another_machine_trains_to_other_bits_is_attacked_anew(made: 
         files.write_sealed(path, content | {"checkpoint_sha256": "of another machine"})
     (folder / "checkpoint.safetensors").unlink()
     cells[0].unlink()
-    suite.make(made.specification, made.results, progress=False)
+    by_path.make(made.specification, made.results)
     assert faults.contents(folder) == expected
 
 
 def test_save_rounds_saves_at_these_rounds_alone(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = []
     monkeypatch.setattr(run.Journal, "save", lambda self, at, curve, effort: saved.append(at.costs["rounds"]))
-    run.train(replace(tiny(made), rounds=7), tmp_path, progress=False, save_rounds=3, save_seconds=1e9)
+    by_path.train(replace(tiny(made), rounds=7), tmp_path, save_rounds=3, save_seconds=1e9)
     assert saved == [3, 6]
 
 
@@ -304,15 +304,16 @@ def test_locks_of_dead_processes_block_nobody_and_are_swept(tmp_path: Path) -> N
 
 def test_what_others_hold_is_left_to_them_and_the_rest_is_done(made: Made, digits: Universal) -> None:
     folder = made.folders[1]
-    attacks = suite.attacks_of(made.specification.blocks[0])
-    paths = suite.cell_paths(folder, 40, made.specification.blocks[0], 0)
+    work = suite.listed(made.specification)[1]
+    attacks = [(request.name, request.attack) for request in work.cells]
+    paths = [folder / "attacks" / f"{request.key.stem}.json" for request in work.cells]
     for path in paths:
         path.unlink()
     with locks.claim(paths[1]), pytest.raises(locks.Busy):
-        cells.attack(folder, attacks, problem=digits, n_examples=40, progress=False, wait=False)
+        by_path.attack(folder, attacks, problem=digits, n_examples=40, wait=False)
     assert [path.exists() for path in paths] == [True, False, True]
     with locks.claim(made.results / "runs" / tiny(made).id / "run.json"), pytest.raises(locks.Busy):
-        run.train(tiny(made), made.results, progress=False, wait=False)
+        by_path.train(tiny(made), made.results, wait=False)
 
 
 def test_journals_and_batches_of_finished_work_are_tidied_away(made: Made) -> None:
@@ -320,7 +321,7 @@ def test_journals_and_batches_of_finished_work_are_tidied_away(made: Made) -> No
     cell = next((folder / "attacks").glob("fgsm*.json"))
     (folder / "resume.safetensors").write_text("")
     cell.with_name(f".{cell.stem}-batches.json").write_text("")
-    suite.make(made.specification, made.results, progress=False)
+    by_path.make(made.specification, made.results)
     assert not leftovers(made.results)
 
 
@@ -336,7 +337,7 @@ def test_an_attack_tidies_up_after_killed_ones(made: Made, digits: Universal) ->
     ]
     for name in left:
         cell.with_name(name).write_text("")
-    cells.attack(folder, [("fgsm", FGSM(0.12))], problem=digits, n_examples=40, progress=False)
+    by_path.attack(folder, [("fgsm", FGSM(0.12))], problem=digits, n_examples=40)
     assert not leftovers(made.results)
 
 
@@ -347,9 +348,9 @@ def test_a_journal_of_another_run_is_not_gone_on_from(
     folder = tmp_path / "runs" / other.id
     folder.mkdir(parents=True)
     shutil.copy(stopped(made, tmp_path / "first", monkeypatch) / "resume.safetensors", folder)
-    run.train(other, tmp_path, progress=False)
+    by_path.train(other, tmp_path)
     assert "is of another run" in capsys.readouterr().err
-    clean = run.train(other, tmp_path / "clean", progress=False)
+    clean = by_path.train(other, tmp_path / "clean")
     assert (folder / "checkpoint.safetensors").read_bytes() == (clean / "checkpoint.safetensors").read_bytes()
 
 
@@ -415,7 +416,7 @@ def test_a_failure_of_one_worker_ends_all(tmp_path: Path) -> None:
     home = faults.prepare(tmp_path / "home", faults.TABLE.split("[[blocks.attacks]]")[0] + attack)
     wanted = spec.read(home / "tables" / "faults.toml")
     with pytest.raises(BadInput, match="boom"):
-        suite.make(wanted, home / "results", jobs=2, progress=False)
+        by_path.make(wanted, home / "results", jobs=2)
     assert not list((home / "results").rglob("attacks/[!.]*.json"))
 
 

@@ -19,7 +19,7 @@ from attacks.fgsm import FGSM
 from attacks.pgd import PGD
 from attacks.uap import UAP
 from robustbench_dec import data, files, shelf
-from robustbench_dec.attack import as_floats
+from robustbench_dec.attack import Attack, as_floats
 from robustbench_dec.errors import BadInput, Diverged
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.networks import topology
@@ -27,16 +27,16 @@ from robustbench_dec.networks.crew import Alone
 from robustbench_dec.problems.universal import Universal
 from robustbench_dec.rendering import curves as plots
 from robustbench_dec.rendering import pictures
-from robustbench_dec.rendering import report as rendering
-from robustbench_dec.running import cells, pool, suite
+from robustbench_dec.running import cells, pool
 from robustbench_dec.running import train as run
 from robustbench_dec.running.curve import FIXED
 from robustbench_dec.running.journal import Effort, Journal
 from robustbench_dec.running.loop import At
 from robustbench_dec.specs import table as spec
-from robustbench_dec.store import results as store
 from robustbench_dec.store.checkpoint import load_checkpoint
+from robustbench_dec.store.results import CellKey, Results, Run
 from robustbench_dec.trainer import Trainer
+from tests.support import by_path
 from tests.support.tiny import Made
 
 NETWORK = spec.NetworkSpec(nodes=4)  # a ring of 3 would mix to the exact mean
@@ -57,7 +57,7 @@ def tiny(trainer: str = "dec_fedtrack", **changes: Any) -> spec.RunSpec:
 
 
 def train(one: spec.RunSpec, results: Path, **settings: Any) -> Path:
-    return run.train(one, results, progress=False, **settings)
+    return by_path.train(one, results, progress=False, **settings)
 
 
 def class_of(name: str) -> type[Trainer]:
@@ -109,7 +109,7 @@ def test_a_killed_run_ends_with_the_bits_of_an_undisturbed_one(
     for file in ("checkpoint.safetensors", "curve.csv"):
         assert (folder / file).read_bytes() == (undisturbed / file).read_bytes(), file
     ours, theirs = (files.read_json(where / "run.json") for where in (folder, undisturbed))
-    for key in ("ledger", "clean", "checkpoint_sha256", "settings", "final_train_loss"):
+    for key in ("ledger", "classifier", "checkpoint_sha256", "settings", "final"):
         assert ours[key] == theirs[key], key
     assert not list(folder.glob("resume*"))
 
@@ -119,7 +119,7 @@ def test_a_truncated_resume_file_is_ignored(keep: float, tmp_path: Path, monkeyp
     one = tiny(rounds=3)
     expected = (train(one, tmp_path / "undisturbed") / "checkpoint.safetensors").read_bytes()
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(run, "_finish", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(run, "finish", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
         train(one, tmp_path, save_seconds=0)
     resume = tmp_path / "runs" / one.id / "resume.safetensors"
     content = resume.read_bytes()
@@ -143,7 +143,7 @@ def test_a_damaged_checkpoint_is_detected_and_trained_again(damage: str, tmp_pat
     whole = checkpoint.read_bytes()
     checkpoint.write_bytes(whole[:-100] if damage == "truncated" else whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(BadInput, match=r"checkpoint\.safetensors has not the sha256 that run\.json tells"):
-        cells.attack(folder, [("fgsm", FGSM(0.1))], problem=Universal(), n_examples=5, progress=False)
+        by_path.attack(folder, [("fgsm", FGSM(0.1))], problem=Universal(), n_examples=5)
     train(one, tmp_path)
     assert checkpoint.read_bytes() == whole
 
@@ -200,11 +200,11 @@ def test_a_default_that_is_spelt_out_changes_no_id() -> None:
 
 
 def test_an_edited_matrix_file_is_another_network(tmp_path: Path) -> None:
-    one = replace(tiny(), network=spec.NetworkSpec(nodes=4, graph="file", matrix=tmp_path / "W.csv"))
+    network = spec.NetworkSpec(nodes=4, graph="file", matrix=tmp_path / "W.csv")
     ids = set()
     for pi in (1 / 3, 0.5):
         np.savetxt(tmp_path / "W.csv", topology.build("ring", 4, "lazy", pi), delimiter=",")
-        ids.add(one.id)
+        ids.add(replace(tiny(), network=network).id)
     assert len(ids) == 2
 
 
@@ -244,7 +244,7 @@ def test_run_json_has_the_costs_of_the_formulas(name: str, blocks: int, split: i
     }
     assert all(0 <= float(row["fgsm@0.1"]) <= float(row["clean_acc"]) <= 1 for row in curve)
     assert (folder / "perturbation.safetensors").is_file() == (name == "dec_fedtrack")
-    clean = record["clean"]
+    clean = record["classifier"]["clean"]
     assert clean["node_min"] <= clean["node_mean"] <= clean["node_max"]
     assert clean["n_examples"] == 360
 
@@ -253,7 +253,7 @@ def test_the_model_attacked_is_the_average_of_the_nodes(tmp_path: Path) -> None:
     folder = train(tiny(rounds=2), tmp_path)
     X = safetensors.torch.load_file(folder / "checkpoint.safetensors")["X"]
     assert not X[0].equal(X[1])
-    parameters = torch.cat([p.detach().flatten() for p in store.mean_model(folder).parameters()])
+    parameters = torch.cat([p.detach().flatten() for p in Run(folder).model().parameters()])
     assert parameters.equal(X.mean(0))
 
 
@@ -301,7 +301,7 @@ def test_a_users_own_trainer_gets_a_new_id_when_its_file_changes(tmp_path: Path)
     before = one.id
     assert before != tiny("k_gt").id and "-mine-s0-" in before
     mine.write_text(text + "\n# another version\n")
-    assert one.id != before
+    assert one.id == before and replace(one).id != before
     mine.write_text(text)
     assert one.id == before
 
@@ -401,7 +401,7 @@ def test_a_checkpoint_of_another_run_is_refused(made: Made) -> None:
     k_gt, dec_fedtrack = made.folders
     shutil.copy(k_gt / "checkpoint.safetensors", dec_fedtrack / "checkpoint.safetensors")
     with pytest.raises(BadInput, match="sha256"):
-        store.mean_model(dec_fedtrack)
+        Run(dec_fedtrack).model()
 
 
 class Bomb:
@@ -429,26 +429,30 @@ def test_pickles_are_refused_unread(tmp_path: Path) -> None:
 def test_cells_that_exist_are_not_computed_again(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     before = stamps(made.results)
     monkeypatch.setattr(cells, "evaluate", must_not)
-    monkeypatch.setattr(store, "mean_model", must_not)
-    assert suite.make(made.specification, made.results, progress=False) == made.folders
+    monkeypatch.setattr(Run, "model", must_not)
+    assert by_path.make(made.specification, made.results) == made.folders
     assert stamps(made.results) == before
     with pytest.raises(AssertionError, match="must not be done again"):  # a new radius is new work
-        cells.attack(made.folders[0], [("fgsm", FGSM(0.07))], problem=Universal(), n_examples=40, progress=False)
+        by_path.attack(made.folders[0], [("fgsm", FGSM(0.07))], problem=Universal(), n_examples=40)
 
 
 def test_a_cell_tells_all_that_decides_its_number(made: Made, digits: Universal) -> None:
     folder = made.folders[1]
     attacks = [("pgd", PGD(0.1, steps=5)), ("uap", UAP(0.2, steps=5, batch=16))]
-    pgd, uap = cells.attack(folder, attacks, problem=digits, n_examples=30, progress=False)
-    assert pgd["settings"] == {"eps": 0.1, "steps": 5, "alpha": 0.025, "random_start": True}
-    bits = np.unpackbits(np.frombuffer(base64.b64decode(pgd["bits"]), np.uint8))[:30]
-    assert bits.sum() == pgd["n_correct"] == round(30 * pgd["robust_acc"])
-    assert pgd["n_examples"] == 30 and pgd["robust_acc"] <= pgd["clean_acc"]
-    assert pgd["forwards"] == pgd["backwards"] == 5 * round(30 * pgd["clean_acc"])
-    assert pgd["checkpoint_sha256"] == files.sha256(folder / "checkpoint.safetensors")
-    assert pgd["perturbation_file"] is None and not pgd["universal"]
-    y = safetensors.torch.load_file(folder / "attacks" / uap["perturbation_file"])["y"]
-    assert uap["universal"] and y.shape == (1, 8, 8) and 0 < y.abs().max() <= 0.2 + 1e-6
+    pgd, uap = by_path.attack(folder, attacks, problem=digits, n_examples=30)
+    assert pgd.settings == {"eps": 0.1, "steps": 5, "alpha": 0.025, "random_start": True}
+    bits = np.unpackbits(np.frombuffer(base64.b64decode(pgd.bits), np.uint8))[:30]
+    assert pgd.right.tolist() == bits.astype(bool).tolist()
+    assert bits.sum() == pgd.n_correct == round(30 * pgd.robust_acc)
+    assert pgd.n_examples == 30 and pgd.robust_acc <= pgd.clean_acc
+    assert pgd.forwards == pgd.backwards == 5 * round(30 * pgd.clean_acc)
+    assert pgd.checkpoint_sha256 == files.sha256(folder / "checkpoint.safetensors")
+    assert pgd.perturbation_sha256 is None and not pgd.universal
+    (path,) = [
+        path for path in folder.glob("attacks/uap-*.safetensors") if files.sha256(path) == uap.perturbation_sha256
+    ]
+    y = safetensors.torch.load_file(path)["y"]
+    assert uap.universal and y.shape == (1, 8, 8) and 0 < y.abs().max() <= 0.2 + 1e-6
     on_disk = sorted(path.name for path in (folder / "attacks").glob("*-0.[12]-*.json"))
     assert len(on_disk) == 4  # these two beside the table's fgsm at 0.1 and uap at 0.2
 
@@ -462,37 +466,43 @@ def test_universal_attacks_of_a_run_see_the_training_part_only(made: Made, monke
         return fit(self, model, images, labels)
 
     monkeypatch.setattr(UAP, "fit", spied)
-    cells.attack(made.folders[0], [("uap", UAP(0.1, steps=1))], problem=problem, n_examples=5, progress=False)
+    by_path.attack(made.folders[0], [("uap", UAP(0.1, steps=1))], problem=problem, n_examples=5)
     ((images, labels),) = seen
     assert images.equal(as_floats(problem.images.train_images)) and labels.equal(problem.images.train_labels)
+
+
+def key(name: str, attack: Attack, seed: int = 0, **more: Any) -> CellKey:
+    return cells.Request(name, attack, seed, **more).key
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        ("fgsm", FGSM(0.2), None, 0, "test"),
-        ("fgsm", FGSM(0.1), 10, 0, "test"),
-        ("fgsm", FGSM(0.1), None, 1, "test"),
-        ("fgsm", FGSM(0.1), None, 0, "validation"),
-        ("pgd", PGD(0.1), None, 0, "test"),
+        ("fgsm", FGSM(0.2)),
+        ("fgsm", FGSM(0.1), {"n_examples": 10}),
+        ("fgsm", FGSM(0.1), {"seed": 1}),
+        ("fgsm", FGSM(0.1), {"part": "validation"}),
+        ("fgsm", FGSM(0.1), {"batch_size": 10}),
+        ("pgd", PGD(0.1)),
     ],
 )
 def test_cells_of_different_numbers_have_different_files(other: tuple[Any, ...]) -> None:
-    assert cells.cell_path(Path("run"), *other) != cells.cell_path(Path("run"), "fgsm", FGSM(0.1), None, 0, "test")
+    name, attack, *more = other
+    assert key(name, attack, **dict(*more)) != key("fgsm", FGSM(0.1))
 
 
 def test_a_given_alpha_and_the_same_alpha_by_default_are_one_cell() -> None:
     default, given = PGD(0.1, rel_alpha=0.25), PGD(0.1, alpha=0.025)
-    assert cells.cell_path(Path(), "pgd", default, None, 0) == cells.cell_path(Path(), "pgd", given, None, 0)
+    assert key("pgd", default) == key("pgd", given)
 
 
 def test_a_cell_of_another_checkpoint_is_not_used(made: Made) -> None:
     path = next((made.folders[0] / "attacks").glob("fgsm-0.1-*.json"))
     cell = files.read_json(path)
     files.write_sealed(path, cell | {"checkpoint_sha256": "0" * 64, "robust_acc": 0.123})
-    rows = leaderboard.gather(made.results)
+    rows = leaderboard.gather(Results(made.results))
     assert len(rows) == 5 and 0.123 not in set(rows["robust_acc"])
-    suite.make(made.specification, made.results, progress=False)
+    by_path.make(made.specification, made.results)
     again = files.read_json(path)
     assert (again["robust_acc"], again["bits"]) == (cell["robust_acc"], cell["bits"])
     assert again["checkpoint_sha256"] == cell["checkpoint_sha256"]
@@ -513,7 +523,7 @@ def test_a_table_is_rendered_from_cells_alone_and_always_to_the_same_bytes(
         monkeypatch.setattr(module, name, must_not)
     contents = []
     for tables, names in [(made.file.parent, RENDERED), (tmp_path / "elsewhere", RENDERED[:3])]:
-        written = rendering.report(made.specification, "tiny", made.results, tables)
+        written = by_path.report(made.specification, "tiny", made.results, tables)
         assert sorted(path.name for path in written) == sorted([*names, "leaderboard.csv", "tiny.json"])
         assert all(path.stat().st_size > 100 for path in written)
         contents.append({path.name: path.read_bytes() for path in written if path.suffix in (".csv", ".md", ".tex")})
@@ -531,7 +541,7 @@ def test_a_table_is_rendered_from_cells_alone_and_always_to_the_same_bytes(
 
 
 def test_numbers_of_a_table_are_those_of_its_cells(made: Made, tmp_path: Path) -> None:
-    rows = leaderboard.gather(made.results)
+    rows = leaderboard.gather(Results(made.results))
     there = [files.read_json(path) for path in made.results.rglob("attacks/*.json")]
     keys = ("method", "attack", "eps", "robust_acc", "clean_acc", "n_correct")
     assert sorted(tuple(cell[key] for key in keys) for cell in there) == sorted(
@@ -547,7 +557,7 @@ def test_a_table_without_perturbations_is_rendered_without_their_picture(
     block = whole.blocks[0].model_copy(
         update={"trainers": {"k_gt": whole.blocks[0].trainers["k_gt"]}, "attacks": whole.blocks[0].attacks[:1]}
     )
-    written = rendering.report(whole.model_copy(update={"blocks": [block]}), "plain", made.results, tmp_path / "plain")
+    written = by_path.report(whole.model_copy(update={"blocks": [block]}), "plain", made.results, tmp_path / "plain")
     assert {path.name for path in written} == {"leaderboard.csv", "plain.json", "plain.csv", "plain.md", "plain.tex"}
 
 
@@ -560,10 +570,10 @@ def test_runs_side_by_side_are_the_runs_one_after_the_other_bit_for_bit(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the number of threads decides the order of sums, so it must be the workers'
     try:
-        alone = suite.make(smaller, tmp_path / "alone", jobs=1, progress=False)
+        alone = by_path.make(smaller, tmp_path / "alone", jobs=1)
     finally:
         torch.set_num_threads(threads)
-    beside = suite.make(smaller, tmp_path / "beside", jobs=2, progress=False)
+    beside = by_path.make(smaller, tmp_path / "beside", jobs=2)
     assert [folder.name for folder in beside] == [folder.name for folder in alone]
     for one, other in zip(alone, beside, strict=True):
         for file in ("checkpoint.safetensors", "curve.csv"):
@@ -576,7 +586,7 @@ def test_runs_side_by_side_are_the_runs_one_after_the_other_bit_for_bit(
 
 def test_nothing_to_render_is_refused(made: Made, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no finished run of this table"):
-        rendering.report(made.specification, "tiny", tmp_path / "empty", tmp_path)
+        by_path.report(made.specification, "tiny", tmp_path / "empty", tmp_path)
 
 
 def test_a_profile_changes_what_it_names_and_gets_its_own_runs(finished: Made) -> None:
@@ -592,7 +602,7 @@ def test_a_missing_checkpoint_is_trained_again_only_when_a_cell_is_missing(made:
     for one in made.folders:
         (one / "checkpoint.safetensors").unlink()
     next((folder / "attacks").glob("fgsm-0.05-*.json")).unlink()
-    suite.make(made.specification, made.results, progress=False)
+    by_path.make(made.specification, made.results)
     assert (folder / "checkpoint.safetensors").read_bytes() == whole
     assert not (made.folders[1] / "checkpoint.safetensors").exists()
     assert len(list((folder / "attacks").glob("*.json"))) == 3

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import safetensors.torch
@@ -18,8 +18,9 @@ from robustbench_dec import files
 from robustbench_dec.attack import predictions
 from robustbench_dec.commands import app as cli
 from robustbench_dec.errors import BadInput
-from robustbench_dec.store import results as store
 from robustbench_dec.store import zoo
+from robustbench_dec.store.records import Card, RunRecord
+from robustbench_dec.store.results import Results, Run
 from tests.support import ROOT, repository
 from tests.support.tiny import Made
 
@@ -45,25 +46,31 @@ def test_a_shipped_model_is_whole_small_and_known_to_the_leaderboard(name: str, 
     (entry,) = zoo.entries(name)
     model = robustbench_dec.load_model(name)
     assert entry.checkpoint.stat().st_size < 500_000
-    card = entry.record["architecture_card"]
-    assert model(torch.zeros(2, *card["shape"])).shape == (2, card["classes"])
-    record = tracked / "results" / "runs" / entry.record["id"] / "run.json"
-    if record.is_file():  # stored cells are found by these two
-        assert files.read_json(record)["checkpoint_sha256"] == entry.record["checkpoint_sha256"]
+    assert entry.record.classifier is not None
+    card = entry.record.classifier.architecture
+    assert model(torch.zeros(2, *card.shape)).shape == (2, card.classes)
+    run = Results(tracked / "results").run(entry.record.id)
+    if run.exists:  # stored cells are found by these two
+        assert run.record.checkpoint_sha256 == entry.record.checkpoint_sha256
 
 
 def test_an_entry_is_the_average_network_with_its_card(entry: zoo.Entry, made: Made, images: Tensor) -> None:
     folder = made.folders[1]
-    assert entry.model()(images).equal(store.mean_model(folder)(images))  # the same bits, so stored cells are its cells
+    assert entry.model()(images).equal(Run(folder).model()(images))  # the same bits, so stored cells are its cells
     tensors = safetensors.torch.load_file(entry.checkpoint)
     assert tensors["X"].shape[0] == 1
     assert tensors["y"].equal(safetensors.torch.load_file(folder / "perturbation.safetensors")["y"])
-    card = files.read_json(entry.checkpoint.with_suffix(".json"))
-    record = files.read_sealed(folder / "run.json")
-    assert entry.record == record
-    assert card["name"] == "digits/dec_fedtrack" and card["run_id"] == record["id"] == folder.name
-    assert card["sha256"] == files.sha256(entry.checkpoint)
-    assert {"architecture", "settings", "ledger", "clean", "classes", "data_digest"} <= card.keys()
+    card = Card.read(entry.checkpoint.with_suffix(".json"))
+    assert entry.record == card.run == Run(folder).record
+    assert card.name == "digits/dec_fedtrack" and card.run.id == folder.name
+    assert card.network_sha256 == files.sha256(entry.checkpoint)
+
+
+def test_a_changed_card_is_refused(entry: zoo.Entry) -> None:
+    card = entry.checkpoint.with_suffix(".json")
+    card.write_text(card.read_text().replace('"seed": 0', '"seed": 1', 1))
+    with pytest.raises(BadInput, match=r"dec_fedtrack.json has not the bytes that its seal tells"):
+        zoo.from_path(entry.checkpoint)
 
 
 def test_a_method_without_y_has_none(made: Made) -> None:
@@ -78,7 +85,7 @@ def test_models_are_listed_and_loaded_by_name_or_path(at_home: zoo.Entry, made: 
     for name in ("digits/dec_fedtrack", str(at_home.checkpoint), str(made.folders[1])):
         model = robustbench_dec.load_model(name)
         assert model(images).equal(expected) and not model.training
-        assert model.card["dataset"] == "digits"  # type: ignore[index]
+        assert cast(RunRecord, model.card).dataset == "digits"
 
 
 def test_the_command_adds_and_lists(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +116,7 @@ def test_a_pickle_in_disguise_is_refused_too(entry: zoo.Entry) -> None:
     with pytest.raises(BadInput, match="sha256"):
         zoo.from_path(entry.checkpoint).model()
     card = entry.checkpoint.with_suffix(".json")
-    files.write_json(card, files.read_json(card) | {"sha256": files.sha256(entry.checkpoint)})
+    files.write_sealed(card, files.read_sealed(card) | {"network_sha256": files.sha256(entry.checkpoint)})
     with pytest.raises(BadInput, match=r"is not a whole safetensors checkpoint .* pickles are not read"):
         zoo.from_path(entry.checkpoint).model()
 

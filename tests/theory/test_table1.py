@@ -15,11 +15,13 @@ from robustbench_dec.errors import BadInput
 from robustbench_dec.network import Network
 from robustbench_dec.networks.simulated import SimulatedNetwork
 from robustbench_dec.oracle import Oracle
-from robustbench_dec.specs.table import NetworkSpec
+from robustbench_dec.specs import claims as claim_specs
+from robustbench_dec.specs.claims import Task
+from robustbench_dec.specs.run import NetworkSpec
+from robustbench_dec.store.results import Results
 from robustbench_dec.theory import claims as table1
 from robustbench_dec.theory import claims_report as table1_report
 from robustbench_dec.theory import claims_runs as measure
-from robustbench_dec.theory.claims_runs import Task
 from tests.support import ROOT
 
 TABLE = """
@@ -143,15 +145,15 @@ def test_costs_are_those_of_the_first_round_that_reaches_the_goal() -> None:
     trainer, exact = one.build_trainer(), one.build_problem().exact(oracle.shards)
     state = trainer.init(oracle, net)
     reached: dict[float, tuple[int, int, int]] = {}
-    for t in range(1, record["ledger"]["rounds"] + 1):
+    for t in range(1, record.ledger.rounds + 1):
         state = trainer.step(state, oracle, net)
         for goal in one.goals:
             if exact.grad_phi(state.X.mean(0)).norm() <= goal:
                 reached.setdefault(goal, (t, net.ledger.sfo, net.ledger.exchanges))
     for goal in one.goals:
-        costs = record["reached"][f"{goal:g}"]
-        assert (costs["rounds"], costs["sfo"], costs["exchanges"]) == reached[goal]
-    assert record["ended"] == "reached" and record["ledger"]["rounds"] == reached[1e-2][0]
+        costs = record.reached[f"{goal:g}"]
+        assert costs is not None and (costs["rounds"], costs["sfo"], costs["exchanges"]) == reached[goal]
+    assert record.ended == "reached" and record.ledger.rounds == reached[1e-2][0]
 
 
 def _stage(one: Task) -> tuple[Oracle, Network]:
@@ -162,20 +164,20 @@ def _stage(one: Task) -> tuple[Oracle, Network]:
 def test_remembered_draws_are_the_oracles_own() -> None:
     one = task("dm_hsgd", trainer_settings={"eta_x": 0.1, "eta_y": 0.4, "batch": 2}, budget=200)
     first, again = measure.run(one), measure.run(one)
-    assert first["curve"] == again["curve"]
+    assert first.curve == again.curve
     oracle, net = _stage(one)
     trainer, exact = one.build_trainer(), one.build_problem().exact(oracle.shards)
     state = trainer.init(oracle, net)
-    for _ in range(first["ledger"]["rounds"]):
+    for _ in range(first.ledger.rounds):
         state = trainer.step(state, oracle, net)
-    assert float(f"{exact.grad_phi(state.X.mean(0)).norm().item():.4g}") == first["curve"][-1][-1]
+    assert float(f"{exact.grad_phi(state.X.mean(0)).norm().item():.4g}") == first.curve[-1][-1]
 
 
 def test_a_stalled_run_ends_early_with_its_floor() -> None:
     local = {"eta_x": 0.05, "eta_y": 0.2, "K": 5, "batch": 4}
     record = measure.run(task("local_sgda", trainer_settings=local, budget=10**6))
-    assert record["ended"] == "stalled" and record["reached"]["0.01"] is None
-    assert record["floor"] > 0.05  # without a correction, different nodes drift
+    assert record.ended == "stalled" and record.reached["0.01"] is None
+    assert record.floor is not None and record.floor > 0.05  # without a correction, different nodes drift
 
 
 def test_the_device_is_where_it_trains() -> None:
@@ -185,13 +187,13 @@ def test_the_device_is_where_it_trains() -> None:
 
 def test_a_diverging_run_says_so_and_has_no_floor() -> None:
     record = measure.run(task(trainer_settings={"eta_x": 3.0, "eta_y": 3.0}))
-    assert record["ended"] == "diverged" and record["floor"] is None
+    assert record.ended == "diverged" and record.floor is None
 
 
 def test_a_method_without_y_is_measured_by_what_it_minimises() -> None:
     record = measure.run(task("k_gt", trainer_settings={"eta_c": 0.05, "K": 2, "batch": 4}))
-    assert record["measure"] == "||grad f(., 0)||" and record["settings"]["bench"]["coercive"]
-    assert record["reached"]["0.01"] is not None
+    assert record.measure == "||grad f(., 0)||" and record.settings.bench["coercive"]
+    assert record.reached["0.01"] is not None
 
 
 def test_every_setting_that_decides_the_numbers_changes_the_id() -> None:
@@ -255,8 +257,8 @@ def test_verdicts_follow_their_rules() -> None:
 
 
 @pytest.fixture(scope="module")
-def committed(tracked: Path) -> table1.Spec:
-    return table1.read(tracked / "tables" / "table1.toml")
+def committed(tracked: Path) -> claim_specs.Spec:
+    return claim_specs.read(tracked / "tables" / "table1.toml")
 
 
 def test_table_1_has_methods_of_the_shelf_and_all_rows_of_the_paper(committed: table1.Spec) -> None:
@@ -273,7 +275,7 @@ def test_committed_table_1_is_rebuilt_from_committed_results(
 ) -> None:
     monkeypatch.setattr(measure, "run", lambda task, device: pytest.fail(f"{task.id} is not committed"))
     choice = table1.chosen(committed, tracked / "tables" / "table1-tune.csv")
-    rows = table1.make(committed, choice, tracked / "results" / "table1", progress=False)
+    rows = table1.make(committed, choice, Results(tracked / "results").claims("table1"), progress=False)
     for path in files.write_all(table1_report.report(committed, rows, tmp_path / "table1")):
         assert path.read_bytes() == (tracked / "tables" / path.name).read_bytes(), path.suffix
     assert {path.stem for path in (tracked / "results" / "table1").glob("*.json")} == set(rows["run_id"])
@@ -320,7 +322,7 @@ def test_bad_specifications_are_refused_with_one_sentence(what: str, tmp_path: P
     change, sentence = BAD[what]
     path = written(tmp_path, TABLE.replace(*change))
     with pytest.raises(BadInput, match=sentence) as caught:
-        table1.read(path)
+        claim_specs.read(path)
     assert str(caught.value).count("\n") == 0
     assert not (tmp_path / "results").exists()
 
@@ -333,7 +335,7 @@ def test_a_task_refuses_goals_and_budgets_that_make_no_sense() -> None:
 
 
 def test_missing_step_sizes_say_how_to_get_them(tmp_path: Path) -> None:
-    specification = table1.read(written(tmp_path))
+    specification = claim_specs.read(written(tmp_path))
     with pytest.raises(BadInput, match=r"no step sizes in .*`robustbench-dec tune"):
         table1.chosen(specification, tmp_path / "tiny-tune.csv")
     (tmp_path / "tiny-tune.csv").write_text("method,variant,heterogeneity,eta_x,eta_y,taken\ngt_gda,,0,0.1,0.2,yes\n")
