@@ -138,8 +138,8 @@ def _report(run: "Trained") -> None:
         ends = {name: value for name, value in record.final.items() if isinstance(value, float)}
         typer.echo(f"{run.folder}: " + ", ".join(f"{name} {value:.6g}" for name, value in ends.items()))
     typer.echo(
-        f"cost: {ledger.sfo:,} SFO calls per node, {ledger.totals['sfo_total']:,} in all "
-        f"({ledger.totals['sfo_split_total']:,} with x and y counted apart), {ledger.rounds:,} rounds, "
+        f"cost: {ledger.sfo:,} SFO calls per node, {ledger.nodes * ledger.sfo:,} in all "
+        f"({ledger.nodes * (ledger.sfo_x + ledger.sfo_y):,} with x and y counted apart), {ledger.rounds:,} rounds, "
         f"{ledger.exchanges:,} exchanges, {ledger.bytes_per_edge / 1e6:,.1f} MB per directed edge; "
         f"spectral rate p = {record.spectral_rate:.4f}"
     )

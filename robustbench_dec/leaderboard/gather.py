@@ -156,7 +156,7 @@ def _row(run: RunRecord, cell: CellRecord) -> dict[str, Any]:
         "sfo_y": ledger.sfo_y,
         "comm_rounds": ledger.rounds,
         "messages": ledger.messages,
-        "bytes_payload": ledger.bytes_per_edge * ledger.directed_edges + ledger.server_bytes * ledger.nodes,
+        "bytes_payload": ledger.bytes_payload,
         "bytes_wire": run.wire_bytes,  # a simulated network has no wire
         "wall_s": cell.wall_s,
         "torch_version": cell.versions["torch"],

@@ -12,7 +12,7 @@ from robustbench_dec.ledger import Ledger
 from robustbench_dec.problem import Classifier, Problem
 from robustbench_dec.specs.table import RunSpec
 from robustbench_dec.store import checkpoint
-from robustbench_dec.store.records import SCHEMA, ClassifierRecord, Clean, Named, RunRecord
+from robustbench_dec.store.records import SCHEMA, ClassifierRecord, Clean, Costs, Named, RunRecord
 from robustbench_dec.store.results import Run, RunFiles
 from robustbench_dec.trainer import Trainer
 
@@ -60,7 +60,7 @@ def finish(
         settings=run.settings,
         parameters=stacks["X"].shape[1],
         spectral_rate=spent.spectral_rate,
-        ledger=spent.ledger,
+        ledger=Costs(**spent.ledger.row()),
         classifier=None if classifier is None else _classifier(classifier, stacks["X"], still_here),
         final=dict(curve[-1]),
         threads_used=spent.threads,

@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from robustbench_dec import files
-from robustbench_dec.ledger import Ledger
 from robustbench_dec.models import Architecture
 from robustbench_dec.store.bits import unpack
 
@@ -65,6 +64,27 @@ class CurveSettings(Record):
     attacks: tuple[dict[str, Any], ...]
     points: int
     examples: int
+
+
+class Costs(Record):
+    """What a run has cost, as its ledger counts it (see ledger.py)."""
+
+    nodes: int
+    directed_edges: int
+    sfo: int
+    sfo_x: int
+    sfo_y: int
+    rounds: int
+    exchanges: int
+    messages: int
+    bytes_per_edge: int
+    all_reduces: int
+    server_bytes: int | None = Field(description="None where they were not counted")
+
+    @property
+    def bytes_payload(self) -> int:
+        """All bytes of all nodes, to neighbours and to and from a server."""
+        return self.bytes_per_edge * self.directed_edges + (self.server_bytes or 0) * self.nodes
 
 
 class RunSettings(Record):
@@ -123,7 +143,7 @@ class RunRecord(Made):
     settings: RunSettings
     parameters: int
     spectral_rate: float
-    ledger: Ledger
+    ledger: Costs
     classifier: ClassifierRecord | None
     final: dict[str, int | float] = Field(description="the last row of the curve")
     checkpoint_sha256: str
@@ -199,7 +219,7 @@ class ClaimRecord(Made):
     ended: str
     reached: dict[str, dict[str, int] | None]
     floor: float | None
-    ledger: Ledger
+    ledger: Costs
     curve_columns: tuple[str, ...]
     curve: tuple[tuple[int, int, float | None], ...]
 

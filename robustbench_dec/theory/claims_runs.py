@@ -19,7 +19,7 @@ from robustbench_dec.running.loop import Watch, rounds
 from robustbench_dec.specs.budget import Budget
 from robustbench_dec.specs.claims import DOWN, EVERY, EXPLOSION, FIRST_LOOK, LITTLE, Task
 from robustbench_dec.store import provenance
-from robustbench_dec.store.records import SCHEMA, ClaimRecord
+from robustbench_dec.store.records import SCHEMA, ClaimRecord, Costs
 from robustbench_dec.store.results import Claims
 
 COSTS = ("sfo", "sfo_x", "sfo_y", "rounds", "exchanges", "messages", "bytes_per_edge", "all_reduces")
@@ -99,7 +99,7 @@ def run(task: Task, device: str = "cpu") -> ClaimRecord:
         ended=ended,
         reached=reached,
         floor=None if ended == "diverged" else median(last),
-        ledger=net.ledger,
+        ledger=Costs(**net.ledger.row()),
         curve_columns=("round", "sfo", "norm"),
         curve=tuple((t, sfo, norm if math.isfinite(norm) else None) for t, sfo, norm in curve),
         **provenance.stamp(time.perf_counter() - began),

@@ -88,7 +88,7 @@ def run_json(run_id: str, method: str, sfo_y: int) -> dict[str, Any]:
         **{"threads_used": [1], "processes_used": [1], "wire_bytes": None, "handed_bytes": None},
         "ledger": {
             **{"nodes": 5, "sfo": 640, "sfo_x": 640, "sfo_y": sfo_y, "rounds": 1, "exchanges": 1, "messages": 10},
-            **{"bytes_per_edge": 1000, "directed_edges": 10, "all_reduces": 1},
+            **{"bytes_per_edge": 1000, "directed_edges": 10, "all_reduces": 1, "server_bytes": 0},
         },
         **MADE,
     }
