@@ -16,8 +16,8 @@ from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.leaderboard import references, view
 from robustbench_dec.rendering import export
+from robustbench_dec.specs import claims
 from robustbench_dec.store.results import Results
-from robustbench_dec.theory import claims
 from tests.support import ROOT
 
 ALWAYS = (  # the keys of every model_info file of RobustBench
