@@ -7,9 +7,9 @@ images. Two trainings of one method (another radius, other rounds) are two model
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from statistics import mean
-from typing import Any
 
 import pandas as pd
 
@@ -27,10 +27,36 @@ ADDED = ["submitter", "setup", "model", "strength", "attack_label"]
 NEEDED = ("run_id", "cell", "dataset", "method", "attack", "attack_params_json", "eps", "seed", "robust_acc")
 """Without these columns a file is no leaderboard at all."""
 
-TOLD = 3
+NAMED = 3
 """At most so many settings stand in a label."""
 
-Settings = dict[str, Any]
+Settings = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The seeds of one model under one attack at one radius: what they share, and their means with the sample standard
+    deviations (fractions; None below two seeds)."""
+
+    id: str
+    rows: list[Hashable]  # the labels of their rows in the frame
+    dataset: str
+    method: str
+    model: str
+    setup: str
+    attack: str
+    attack_label: str
+    eps: float
+    submitter: str
+    seeds: int
+    robust: float
+    robust_std: float | None
+    clean: float
+    clean_std: float | None
+    sfo: int
+    rounds: int
+    megabytes: float
+    flags: list[str]
 
 
 def read(results: Results) -> pd.DataFrame:
@@ -92,42 +118,43 @@ def select(
     return chosen
 
 
-def averaged(frame: pd.DataFrame) -> list[Settings]:
-    """One entry per data set, model, attack and radius, the best first among equals: what the seeds share, their mean
-    accuracies (fractions) with the sample standard deviation, and the labels of their rows in `frame`."""
-    groups: dict[tuple[Any, ...], list[tuple[Any, Settings]]] = defaultdict(list)
-    for index, row in zip(frame.index, frame.to_dict("records"), strict=True):
-        key = tuple(row[name] for name in ("dataset", "setup", "attack", "strength", "eps", "submitter"))
-        groups[key].append((index, row))
-    entries = []
-    for key, members in groups.items():
-        rows = [row for _, row in members]
-        first = rows[0]
-        robust, clean = (Mean.of(row[name] for row in rows) for name in ("robust_acc", "clean_acc"))
-        entries.append(
-            {
-                "id": files.digest([str(value) for value in key])[:10],
-                "rows": [index for index, _ in members],
-                **{name: first[name] for name in ("dataset", "method", "model", "setup", "attack", "attack_label")},
-                "eps": float(first["eps"]),
-                "submitter": first["submitter"],
-                "seeds": len({row["seed"] for row in rows}),
-                "robust": robust.mean,
-                "robust_std": robust.std if robust.seeds > 1 else None,
-                "clean": clean.mean,
-                "clean_std": clean.std if clean.seeds > 1 else None,
-                "sfo": round(mean(max(row["sfo_x"], row["sfo_y"]) for row in rows)),
-                "rounds": round(mean(row["comm_rounds"] for row in rows)),
-                "megabytes": mean(row["bytes_payload"] for row in rows) / 1e6,
-                "flags": sorted({flag for row in rows for flag in row["reliability_flags"].split(";") if flag}),
-            }
-        )
-    ranks = [
-        _ranks(titles.in_order((entry[column] for entry in entries), known))
-        for column, known in {"dataset": data.titles(), "attack": titles.attacks()}.items()
-    ]
-    order = lambda e: (ranks[0][e["dataset"]], ranks[1][e["attack"]], e["attack_label"], e["eps"], -e["robust"])  # noqa: E731
-    return sorted(entries, key=order)
+def averaged(frame: pd.DataFrame) -> list[Group]:
+    """One group per data set, model, attack and radius, the best first among equals."""
+    names = ["dataset", "setup", "attack", "strength", "eps", "submitter"]
+    groups = [_group(key, rows) for key, rows in frame.groupby(names, sort=False, dropna=False)]
+    datasets = _ranks(titles.in_order((group.dataset for group in groups), data.titles()))
+    attacks = _ranks(titles.in_order((group.attack for group in groups), titles.attacks()))
+
+    def order(group: Group) -> tuple[int, int, str, float, float]:
+        return datasets[group.dataset], attacks[group.attack], group.attack_label, group.eps, -group.robust
+
+    return sorted(groups, key=order)
+
+
+def _group(key: tuple[object, ...], rows: pd.DataFrame) -> Group:
+    first = rows.iloc[0]
+    robust, clean = Mean.of(rows["robust_acc"]), Mean.of(rows["clean_acc"])
+    return Group(
+        id=files.digest([str(value) for value in key])[:10],
+        rows=list(rows.index),
+        dataset=first["dataset"],
+        method=first["method"],
+        model=first["model"],
+        setup=first["setup"],
+        attack=first["attack"],
+        attack_label=first["attack_label"],
+        eps=float(first["eps"]),
+        submitter=first["submitter"],
+        seeds=rows["seed"].nunique(),
+        robust=robust.mean,
+        robust_std=robust.std if robust.seeds > 1 else None,
+        clean=clean.mean,
+        clean_std=clean.std if clean.seeds > 1 else None,
+        sfo=round(mean(rows[["sfo_x", "sfo_y"]].max(axis=1).tolist())),
+        rounds=round(mean(rows["comm_rounds"].tolist())),
+        megabytes=mean(rows["bytes_payload"].tolist()) / 1e6,
+        flags=sorted({flag for flags in rows["reliability_flags"] for flag in flags.split(";") if flag}),
+    )
 
 
 def method_ranks(names: Iterable[str]) -> dict[str, int]:
@@ -170,42 +197,43 @@ def _setup(row: Settings, run: Run | None) -> Settings:
 
 def _strength(row: Settings) -> Settings:
     """All that decides an attack but its radius; a step size counts relative to it."""
-    settings = json.loads(row["attack_params_json"] or "{}")
+    settings: Settings = json.loads(str(row["attack_params_json"] or "{}"))
     eps, alpha = settings.pop("eps", None), settings.pop("alpha", None)
-    if eps and isinstance(alpha, int | float):
+    if isinstance(eps, int | float) and eps and isinstance(alpha, int | float):
         settings["rel_alpha"] = round(alpha / eps, 6)
-    return settings | {"n_examples": int(row["n_examples"])}
+    return settings | {"n_examples": int(str(row["n_examples"]))}
 
 
 def _told_apart(names: list[str], families: list[tuple[str, str]], settings: list[Settings]) -> list[str]:
     """Titles, with the settings that differ within a family in brackets behind them."""
     variants: dict[tuple[str, str], dict[str, Settings]] = defaultdict(dict)
-    for family, one in zip(families, settings, strict=True):
-        variants[family][files.digest(one)] = one
-    told = {
-        (family, digest): _differences(one, [rival for other, rival in known.items() if other != digest])
+    for family, variant in zip(families, settings, strict=True):
+        variants[family][files.digest(variant)] = variant
+    differences = {
+        (family, digest): _differences(variant, [rival for other, rival in known.items() if other != digest])
         for family, known in variants.items()
-        for digest, one in known.items()
+        for digest, variant in known.items()
     }
     labels = []
-    for title, family, one in zip(names, families, settings, strict=True):
-        words = told[family, files.digest(one)]
-        labels.append(f"{title} ({', '.join(words[:TOLD])}{', …' * (len(words) > TOLD)})" if words else title)
+    for title, family, variant in zip(names, families, settings, strict=True):
+        words = differences[family, files.digest(variant)]
+        labels.append(f"{title} ({', '.join(words[:NAMED])}{', …' * (len(words) > NAMED)})" if words else title)
     return labels
 
 
-def _differences(one: Settings, rivals: list[Settings]) -> list[str]:
-    """The settings that tell one from its rivals: always the one that most of those that are left have otherwise."""
+def _differences(variant: Settings, rivals: list[Settings]) -> list[str]:
+    """The settings that tell a variant from its rivals: each time the one in which most of them differ."""
     words: list[str] = []
-    names = sorted({name for other in [one, *rivals] for name in other}, key=lambda name: (name != "problem.eps", name))
+    everybody = [variant, *rivals]
+    names = sorted({name for each in everybody for name in each}, key=lambda name: (name != "problem.eps", name))
     while rivals:
-        same = {name: [other for other in rivals if other.get(name) == one.get(name)] for name in names}
+        same = {name: [rival for rival in rivals if rival.get(name) == variant.get(name)] for name in names}
         best = min(names, key=lambda name: len(same[name]))
         if len(same[best]) == len(rivals):  # nothing tells the others from it but an empty setting
             break
         rivals = same[best]
         word = WORDS.get(best, best.rpartition(".")[2])
-        words.append(f"{word} {_short(one[best])}" if best in one else f"no {word}")
+        words.append(f"{word} {_short(variant[best])}" if best in variant else f"no {word}")
     return words
 
 
@@ -216,10 +244,10 @@ def _flat(settings: Settings, prefix: str = "") -> Settings:
     return flat
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def json_value(value: Any) -> Any:
+def json_value(value: object) -> object:
     """A cell of the leaderboard as JSON knows it, None where it is empty."""
     return None if pd.isna(value) else value.item() if hasattr(value, "item") else value

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
@@ -38,7 +39,7 @@ Content = dict[str, Any]
 def gather(frame: pd.DataFrame, results: Results) -> Content:
     """Everything that the page shows of the rows of `view.read`."""
     runs = view.runs(results, frame["run_id"])
-    entries = view.averaged(frame)
+    groups = view.averaged(frame)
     rows = frame.reset_index(drop=True).to_dict("records")  # by their places, as `averaged` counts them
     cells = [_cell(row, runs) for row in rows]
     versions = list({json.dumps(v, sort_keys=True): v for v in _versions(runs, cells)}.values())
@@ -51,7 +52,7 @@ def gather(frame: pd.DataFrame, results: Results) -> Content:
             {name: row[name] for name in view.ADDED} | _extra(cell, versions)
             for row, cell in zip(rows, cells, strict=True)
         ],
-        "groups": [entry | {"latex": export.latex_line(entry)} for entry in entries],
+        "groups": [asdict(group) | {"latex": export.latex_line(group)} for group in groups],
         "runs": {
             run_id: _shown(run.record) | {"versions": versions.index(run.record.versions)}
             for run_id, run in runs.items()
@@ -60,9 +61,9 @@ def gather(frame: pd.DataFrame, results: Results) -> Content:
         "curves": {run_id: curve for run_id, run in runs.items() if (curve := _curve(run))},
         "pictures": _pictures(rows, runs, cells),
         "titles": {
-            "dataset": {name: titles.dataset(name) for name in _names(entries, "dataset")},
+            "dataset": {name: titles.dataset(name) for name in dict.fromkeys(group.dataset for group in groups)},
             "method": {name: titles.method(name) for name in view.method_ranks(frame["method"])},
-            "attack": {name: titles.attack(name) for name in _names(entries, "attack")},
+            "attack": {name: titles.attack(name) for name in dict.fromkeys(group.attack for group in groups)},
         },
         "colours": _colours(frame),
         "flags": dict(audit.FLAGS),
@@ -159,7 +160,3 @@ def _references(frame: pd.DataFrame) -> Content:
             for column, parts in found.items()
         },
     }
-
-
-def _names(entries: list[Content], column: str) -> list[str]:
-    return list(dict.fromkeys(entry[column] for entry in entries))

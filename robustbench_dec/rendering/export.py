@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import pandas as pd
 
@@ -72,14 +72,14 @@ def csv(frame: pd.DataFrame) -> str:
 
 def latex(frame: pd.DataFrame) -> str:
     """A booktabs table, one line per model, attack and radius: mean over seeds with the sample standard deviation."""
-    return LATEX_HEAD + "".join(latex_line(entry) for entry in view.averaged(frame)) + LATEX_FOOT
+    return LATEX_HEAD + "".join(latex_line(group) for group in view.averaged(frame)) + LATEX_FOOT
 
 
-def latex_line(entry: dict[str, Any]) -> str:
-    """One entry of `view.averaged` as a line of that table."""
-    names = (titles.dataset(entry["dataset"]), entry["model"], entry["attack_label"])
-    accuracies = (_percent(entry["clean"], entry["clean_std"]), _percent(entry["robust"], entry["robust_std"]))
-    cells = [*map(escape_latex, names), f"{entry['eps']:g}", *accuracies, str(entry["seeds"])]
+def latex_line(group: view.Group) -> str:
+    """A group of `view.averaged` as a line of that table."""
+    names = (titles.dataset(group.dataset), group.model, group.attack_label)
+    accuracies = (_percent(group.clean, group.clean_std), _percent(group.robust, group.robust_std))
+    cells = [*map(escape_latex, names), f"{group.eps:g}", *accuracies, str(group.seeds)]
     return " & ".join(cells) + " \\\\\n"
 
 

@@ -100,7 +100,7 @@ def draw(
                 panel = grid[row][column]
                 end = ends[title][axis] or here[axis].max()
                 for method in methods:
-                    curves = [one for _, one in here[here["method"] == method].groupby("seed")]
+                    curves = [curve for _, curve in here[here["method"] == method].groupby("seed")]
                     if curves:
                         _line(panel, curves, axis, end, colours[method], dashes[method])
                 panel.set_xlabel(label)
@@ -131,7 +131,7 @@ def _line(
     colour: style.Colour,
     dashes: style.Dash,
 ) -> None:
-    costs = np.linspace(max(one[axis].min() for one in curves), end, GRID)
-    values = np.stack([np.interp(costs, one[axis], one["shown"]) for one in curves])  # (seeds, GRID)
+    costs = np.linspace(max(curve[axis].min() for curve in curves), end, GRID)
+    values = np.stack([np.interp(costs, curve[axis], curve["shown"]) for curve in curves])  # (seeds, GRID)
     panel.plot(costs, values.mean(0), color=colour, linestyle=dashes or "-")
     panel.fill_between(costs, values.min(0), values.max(0), color=colour, alpha=0.18, linewidth=0)

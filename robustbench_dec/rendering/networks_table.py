@@ -79,10 +79,10 @@ def render(
 
 def faults(network: NetworkSpec) -> str:
     """A network's faults in words."""
-    told = [f"{100 * network.loss:g} % of links lost"] * bool(network.loss)
-    told += [f"{100 * network.stragglers:g} % of nodes late"] * bool(network.stragglers)
-    told += ["new places every round"] * network.varying
-    return ", ".join(told) or "none"
+    words = [f"{100 * network.loss:g} % of links lost"] * bool(network.loss)
+    words += [f"{100 * network.stragglers:g} % of nodes late"] * bool(network.stragglers)
+    words += ["new places every round"] * network.varying
+    return ", ".join(words) or "none"
 
 
 def _rows(
@@ -140,8 +140,8 @@ def _csv(rows: Sequence[Row]) -> str:
         network = row.network.model_dump(include={"graph", "nodes", "weights", "loss", "stragglers", "varying"})
         for (method, measure), entry in row.entries.items():
             numbers = {"mean": round(entry.mean, 6), "std": round(entry.std, 6), "seeds": entry.seeds}
-            told = {"method": method, "measure": measure, **numbers}
-            lines.append(network | {"spectral_rate": round(row.spectral_rate, 6)} | told)
+            measured = {"method": method, "measure": measure, **numbers}
+            lines.append(network | {"spectral_rate": round(row.spectral_rate, 6)} | measured)
     return str(pd.DataFrame(lines).to_csv(index=False, lineterminator="\n"))
 
 

@@ -77,10 +77,10 @@ def seen_LU(specification: Spec, method: MethodSpec, cells: pd.DataFrame) -> See
         return Seen(None, "")
     found = _by_key(cells)
     goal = specification.goals[0]
-    one, more = list(method.variants)[:2]
+    first, second = list(method.variants)[:2]
     ratios = []
     for heterogeneity in specification.heterogeneity:
-        slow, fast = (found[method.name, variant, heterogeneity, goal] for variant in (one, more))
+        slow, fast = (found[method.name, variant, heterogeneity, goal] for variant in (first, second))
         ratios.append(slow.rounds_median / fast.rounds_median if slow.reached and fast.reached else None)
     texts = ["not reached" if ratio is None else f"{ratio:.1f}x" for ratio in ratios]
     return Seen(ratios[0] is not None and ratios[0] >= WORTH, f"{texts[0]}; {texts[1]}")

@@ -86,11 +86,11 @@ def test_means_are_over_seeds_of_equal_settings_only(copied: Path) -> None:
     )
     leaderboard.write(pd.concat([frame, other]), copied / "leaderboard.csv")
     entries = view.averaged(view.read(Results(copied)))
-    assert [entry["attack_label"] for entry in entries] == ["PGD (steps 20)", "PGD (steps 50)"]
-    assert [entry["seeds"] for entry in entries] == [frame["seed"].nunique()] * 2
-    assert entries[0]["robust"] == pytest.approx(frame["robust_acc"].mean())
-    assert entries[0]["robust_std"] == pytest.approx(frame["robust_acc"].std(ddof=1))
-    assert entries[1]["robust"] == pytest.approx(0.1) and entries[1]["robust_std"] == pytest.approx(0)
+    assert [entry.attack_label for entry in entries] == ["PGD (steps 20)", "PGD (steps 50)"]
+    assert [entry.seeds for entry in entries] == [frame["seed"].nunique()] * 2
+    assert entries[0].robust == pytest.approx(frame["robust_acc"].mean())
+    assert entries[0].robust_std == pytest.approx(frame["robust_acc"].std(ddof=1))
+    assert entries[1].robust == pytest.approx(0.1) and entries[1].robust_std == pytest.approx(0)
 
 
 def test_two_trainings_of_a_method_are_two_models(copied: Path) -> None:
