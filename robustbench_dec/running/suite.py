@@ -76,13 +76,17 @@ def make(
     how = {"save_seconds": save_seconds, "save_rounds": save_rounds}
     one_worker = functools.partial(_work, work, results, device, progress, how)
     workers = min(jobs, sum(item.size - item.done(results) for item in work))
+
+    def complete() -> int:
+        return sum(item.done(results) == item.size for item in work)
+
     with (
         share_of_cores(jobs) as threads,
-        progress_bars.bar(total=len(work), desc=title, unit="run", show=progress) as bar,
+        progress_bars.bar(total=len(work), initial=complete(), desc=title, unit="run", show=progress) as bar,
     ):
 
         def show() -> None:
-            bar.update(sum(item.done(results) == item.size for item in work) - bar.n)
+            bar.update(complete() - bar.n)
 
         if workers <= 1:
             one_worker(show)
