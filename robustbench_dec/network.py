@@ -62,7 +62,7 @@ class Network(ABC):
             WU = self._charged_exchange(U)
             if lazy:
                 WU = [(u + wu) / 2 for u, wu in zip(U, WU, strict=True)]
-            U_prev, U = U, [(1 + eta) * wu - eta * v for wu, v in zip(WU, U_prev, strict=True)]
+            U_prev, U = U, [wu.mul_(1 + eta).sub_(v, alpha=eta) for wu, v in zip(WU, U_prev, strict=True)]
         return bare(U)
 
     def mean(self, *stacks: Tensor) -> Any:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from robustbench_dec import memory
 from robustbench_dec.errors import BadInput
 from robustbench_dec.ledger import Ledger
 from robustbench_dec.problem import Batch, Problem
@@ -46,6 +47,7 @@ class Oracle:
         device: str = "cpu",
         rows: range | None = None,
     ) -> None:
+        memory.keep_freed()
         self.problem = problem
         self.nodes = nodes
         self.rows = range(nodes) if rows is None else rows
@@ -80,6 +82,9 @@ class Oracle:
         """
         if not 1 <= size <= self.m:
             raise BadInput(f"a batch must have 1 to {self.m} samples, the size of a node's share, not {size}")
+        if size == self.m and busy is None:
+            self.draws += 1
+            return self.shards
         node = torch.arange(len(self.rows)) if busy is None else busy.here.cpu().nonzero()[:, 0]
         rows = [self._indices(self.rows[k], size) for k in node.tolist()]
         self.draws += 1

@@ -51,10 +51,10 @@ def move(
     X, Y, Ux, Uy = state[:4]
     if order == "atc":
         Vx, Vy = mix(Ux, Uy)
-        X, Y = mix(X - eta_x * Vx, Y + eta_y * Vy)
+        X, Y = mix(torch.sub(X, Vx, alpha=eta_x), torch.add(Y, Vy, alpha=eta_y))
     else:
         Vx, Vy, MX, MY = mix(Ux, Uy, X, Y)
-        X, Y = MX - eta_x * Vx, MY + eta_y * Vy
+        X, Y = torch.sub(MX, Vx, alpha=eta_x), torch.add(MY, Vy, alpha=eta_y)
     return X, oracle.project(Y), Vx, Vy
 
 

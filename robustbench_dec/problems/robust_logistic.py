@@ -20,13 +20,15 @@ P the projection onto the simplex. A method without y weighs all samples alike, 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
+from weakref import ref
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
@@ -36,6 +38,25 @@ from robustbench_dec.parts import Size, must
 from robustbench_dec.problem import Batch, Problem
 
 CHOICES = {"scaling": ("A", "B", "C"), "x0": ("zeros", "ones"), "precision": ("double", "single")}
+
+LARGE, SPARSE = 2**16, 0.25
+"""Sparse products are faster for so many numbers a node, if not more than this share of them is other than 0."""
+
+_known: list[tuple[ref[Tensor], list[Any]]] = []
+"""The shards that were asked for last, and their sparse matrices."""
+
+
+def _sparse(signed: Tensor) -> list[Any]:
+    """The samples of each node (m, d) as a sparse matrix and its transpose."""
+    if not _known or _known[0][0]() is not signed:
+        matrices = [sparse.csr_array(rows.numpy()) for rows in signed]
+        _known[:] = [(ref(signed), [(matrix, matrix.T) for matrix in matrices])]
+    return _known[0][1]
+
+
+def _product(matrix: Any, vector: Tensor) -> Tensor:
+    """Of a dense or a sparse matrix."""
+    return matrix @ vector if isinstance(matrix, Tensor) else torch.from_numpy(matrix @ vector.numpy())
 
 
 @dataclass(frozen=True)
@@ -81,6 +102,12 @@ class RobustLogistic(Problem):
             raise BadInput(f"{self.nodes} nodes are more than the {samples} samples of {self.dataset} to share")
         return samples // self.nodes
 
+    @cached_property
+    def is_sparse(self) -> bool:
+        """Whether sparse products with a node's whole share are faster; the same on all processes."""
+        features = self.table.train_features
+        return self.m * features.shape[1] >= LARGE and features.nnz <= SPARSE * math.prod(features.shape)
+
     @property
     def N(self) -> int:
         """Samples of all nodes, the length of y."""
@@ -113,6 +140,7 @@ class RobustLogistic(Problem):
         """b a, the rows with their labels' signs, (n, m, d), and which coordinate of y is each sample's, (n, m)."""
         if nodes != self.nodes:
             raise BadInput(f"y was made for the samples of {self.nodes} nodes, not {nodes}; set nodes = {nodes}")
+        assert self.is_sparse in (True, False)  # known before the table is released
         index = data.split(self.table.train_labels, nodes, self.split, seed).flatten()
         features = torch.from_numpy(self.table.train_features[index.numpy()].toarray()).to(self.dtype)
         labels = self.table.train_labels[index][:, None].to(self.dtype)
@@ -157,12 +185,13 @@ class RobustLogistic(Problem):
         ways: so products are taken one node after the other (on full shards, batched ones were no faster), and
         exp(logsigmoid) stands for torch.sigmoid, whose last bit depends on a number's place in memory.
         """
-        signed = batch[0]
-        scale = self.w / signed.shape[1]
-        margins = torch.stack([rows @ x for rows, x in zip(signed, X, strict=True)])  # (n, |B|)
+        whole = batch[0].shape[1] == self.m and self.is_sparse and batch[0].device.type == "cpu"
+        nodes: Sequence[Any] = _sparse(batch[0]) if whole else [(rows, rows.T) for rows in batch[0]]
+        scale = self.w / batch[0].shape[1]
+        margins = torch.stack([_product(rows, x) for (rows, _), x in zip(nodes, X, strict=True)])  # (n, |B|)
         losses = -logsigmoid(margins)
         pull = weights * logsigmoid(-margins).exp() * -scale  # grad l_k = -sigmoid(-b_k a_k'x) b_k a_k
-        Gx = torch.stack([one @ rows for one, rows in zip(pull, signed, strict=True)])
+        Gx = torch.stack([_product(columns, force) for (_, columns), force in zip(nodes, pull, strict=True)])
         return Gx + self.grad_g(X), scale * (weights * losses).sum(1) + self.g(X), losses
 
     def g(self, X: Tensor) -> Tensor:

@@ -1,0 +1,60 @@
+"""How fast is robust logistic regression, beside version 0.1.0? a9a, 10 nodes, the settings of Figures 1 and 2.
+
+Both versions train in processes of their own and in turn; the ratio is the median over the turns. In double precision
+both train `--rounds` rounds from the start, after which Phi must be the same to 1e-10 (relative); in single precision,
+the table's own, rounding parts their ways. Writes benchmarks/logistic_speed.csv.
+"""
+
+import argparse
+import statistics
+import tomllib
+from pathlib import Path
+
+import pandas as pd
+from tqdm.auto import tqdm
+from versions import OLD, ROOT, Version, checkout, numbers  # type: ignore[import-not-found]
+
+from robustbench_dec import files
+
+METHODS = ("dream", "dm_hsgd", "gt_srvr", "dec_fedtrack", "gt_gda", "gt_da")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--old", default=OLD, help="a commit, or a folder with another version")
+    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    figures = tomllib.loads((ROOT / "tables" / "figures.toml").read_text())
+    block = next(block for block in figures["blocks"] if block["problem"]["dataset"] == "a9a")
+    rows = []
+    with checkout(options.old) as old:
+        for method in tqdm(METHODS, disable=None):
+            phis, times = [], []
+            for precision in ("double", "single"):
+                problem = {"dataset": "a9a", "nodes": 10, "precision": precision}
+                asked = {"problem": "robust_logistic", "problem_settings": problem, "nodes": 10}
+                asked |= {"trainer": method, "settings": numbers(block["trainers"][method])}
+                pair = [Version(Path(folder), asked, options.threads) for folder in (old, ROOT)]
+                for version in pair:
+                    version.seconds(options.rounds)
+                if precision == "double":
+                    phis = [version.phi() for version in pair]
+                else:
+                    times = [[version.seconds(options.rounds) for version in pair] for _ in range(options.turns)]
+                for version in pair:
+                    version.close()
+            ms = [statistics.median(column) / options.rounds * 1e3 for column in zip(*times, strict=True)]
+            row = {"method": method, "threads": options.threads, "old_ms_per_round": ms[0], "ms_per_round": ms[1]}
+            row |= {"speedup": statistics.median(before / now for before, now in times), "phi": phis[1]}
+            rows.append(row | {"phi_relative_difference": abs(phis[1] / phis[0] - 1)})
+    frame = pd.DataFrame(rows)
+    print(frame.to_string(index=False))
+    files.write_text(
+        Path(__file__).with_suffix(".csv"), frame.to_csv(index=False, lineterminator="\n", float_format="%.4g")
+    )
+
+
+if __name__ == "__main__":
+    main()
