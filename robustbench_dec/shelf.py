@@ -6,6 +6,7 @@
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import re
 import sys
@@ -21,6 +22,9 @@ from robustbench_dec.trainer import Trainer
 __all__ = ["SHELVES", "beside", "broken", "find", "kind_of", "known", "make", "names", "number", "title", "usable"]
 
 P = TypeVar("P", bound=Part)
+
+Adapt = Callable[[Callable[..., Any]], type[P] | None]
+"""What makes a part of a class or function that is none; None if it cannot."""
 
 SHELVES = {"trainer": "trainers", "attack": "attacks", "problem": "robustbench_dec.problems"}
 """What is on which shelf."""
@@ -70,7 +74,7 @@ def beside(kind: str, file: str) -> list[Path]:
     return [place for place in places if place.is_file()]
 
 
-def find(kind: str, name: str, contract: type[P], adapt: Callable[[type], type[P] | None] | None = None) -> type[P]:
+def find(kind: str, name: str, contract: type[P], adapt: Adapt[P] | None = None) -> type[P]:
     """The class behind a name or a path: a subclass of `contract`, or in a user's file one that `adapt` makes such.
 
     A user's file is loaded once as long as it is not edited; `source` of its class tells the sha256 of what was loaded.
@@ -111,7 +115,7 @@ def _on_shelf(kind: str, name: str, contract: type[P]) -> type[P]:
     return _only(kind, name, [cls for cls in _own(module) if issubclass(cls, contract)])
 
 
-def _from_file(kind: str, name: str, contract: type[P], adapt: Callable[[type], type[P] | None] | None) -> type[P]:
+def _from_file(kind: str, name: str, contract: type[P], adapt: Adapt[P] | None) -> type[P]:
     file, wanted = _file(name)
     if not file.is_file():
         raise BadInput(f"no file {file} for the {kind} '{name}'; give it as path/to/file.py:Class")
@@ -119,10 +123,17 @@ def _from_file(kind: str, name: str, contract: type[P], adapt: Callable[[type], 
     classes = [cls for cls in _own(module) if wanted in ("", cls.__name__)]
     found = [cls for cls in classes if issubclass(cls, contract)]
     if not found and adapt is not None:
-        found = [adapted for cls in classes if (adapted := adapt(cls)) is not None]
+        functions = [f for f in vars(module).values() if inspect.isfunction(f) and f.__module__ == module.__name__]
+        others: list[Callable[..., Any]] = [*classes, *(f for f in functions if wanted in ("", f.__name__))]
+        found = [adapted for other in others if (adapted := adapt(other)) is not None]
     if not found:
         what = f"class {wanted}" if wanted else "class"
-        or_else = ", nor one like torchattacks' (Mine(model, eps=...), called with images and labels)" if adapt else ""
+        or_else = (
+            ", nor one like torchattacks' (Mine(model, eps=...), called with images and labels), nor a function "
+            "f(model, images, labels, eps)"
+            if adapt
+            else ""
+        )
         raise BadInput(
             f"{file} has no {what} that is a subclass of robustbench_dec.{kind}.{contract.__name__}{or_else}"
         )

@@ -8,7 +8,7 @@ docs/harness.md tells what this guards against, and what it does not.
 from collections.abc import MutableMapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -157,10 +157,10 @@ def evaluate(
     flags, classes = network.flags | set(attack.remarks()), network.classes
     if int(labels.max()) >= classes:
         raise BadInput(f"the network has {classes} classes, but there are labels up to {int(labels.max())}")
-    _check_kind(attack, shape)
+    _check_radius(attack, shape)
     attack.check(shape, classes)
     perturbation, spent = None, (0, 0, 0, 0)
-    with _player(attack, judge.model, classes, limits) as player:
+    with _player(attack, judge.model, classes, shape, limits) as player:
         if attack.universal and not isinstance(attack, Shift):
             most = None if limits.passes is None else limits.passes * len(images)
             try:
@@ -271,9 +271,28 @@ class Here:
         return play(self.attack, "perturb", PassCounter(copied(self.network), self.classes, most), images, labels, seed)
 
 
-def _player(attack: Attack, network: nn.Module, classes: int, limits: Limits) -> AbstractContextManager[Player]:
-    apart = getattr(attack, "apart", None)
-    return nullcontext(Here(attack, network, classes)) if apart is None else apart(network, classes, limits)
+def _player(
+    attack: Attack, network: nn.Module, classes: int, shape: tuple[int, ...], limits: Limits
+) -> AbstractContextManager[Player]:
+    apart = getattr(attack, "apart", None)  # of an attack in a user's file
+    if apart is not None:
+        return cast(AbstractContextManager[Player], apart(network, classes, shape, limits))
+    check_methods(attack)
+    return nullcontext(Here(attack, network, classes))
+
+
+def check_methods(attack: Attack) -> None:
+    """Refuse an attack that lacks what its kind needs."""
+    name, fits = type(attack).__name__, type(attack).fit is not Attack.fit
+    if isinstance(attack, Shift):
+        return
+    if attack.universal and not fits:
+        raise BadInput(
+            f"{name} says universal = True, but has no fit that returns a Shift, one perturbation for all images; an "
+            "attack on single images leaves universal out"
+        )
+    if not attack.universal and type(attack).perturb is Attack.perturb:
+        raise BadInput(f"{name} has no perturb" + ("; with fit alone, say universal = True" if fits else ""))
 
 
 def _fitted(
@@ -389,7 +408,7 @@ def check_box(images: Tensor) -> None:
         )
 
 
-def _check_kind(attack: Attack, shape: tuple[int, ...]) -> None:
+def _check_radius(attack: Attack, shape: tuple[int, ...]) -> None:
     """Refuse a radius that no image reaches."""
     largest = largest_radius(attack.norm, shape)
     if attack.eps > largest:

@@ -2,8 +2,9 @@
 
 pgd                          attacks/pgd.py
 torchattacks:MIFGSM          the library's class of that name (library.py marks its traps)
-path/to/mine.py:Mine         a user's file: a subclass of `robustbench_dec.attack.Attack`, or a class in torchattacks'
-                             manner, Mine(model, eps=..., ...) with __call__ or forward(images, labels)
+path/to/mine.py:Mine         a user's file: a subclass of `robustbench_dec.attack.Attack`, a class in torchattacks'
+                             manner, Mine(model, eps=..., ...) with __call__ or forward(images, labels), or a function
+                             mine(model, images, labels, eps, ...); it runs in a process of its own (apart.py)
 path/to/y.safetensors        one universal perturbation, tensor "y" (C, H, W); a trainer's y is such a file
 """
 
@@ -25,6 +26,9 @@ from robustbench_dec.errors import BadInput
 RADII = ("eps", "epsilon", "max_epsilon")
 """What a foreign class may call its radius."""
 
+FUNCTION = ("model", "images", "labels", "eps")
+"""The arguments of a function that is an attack."""
+
 PLAIN = (bool, int, float, str, tuple)
 
 
@@ -36,6 +40,15 @@ def attack_named(name: str) -> type[Attack]:
         return library.named(name.partition(":")[2])
     if name.endswith(".safetensors"):
         return saved_perturbation(Path(name))
+    if ".py" in name:
+        from robustbench_dec.attacking.apart import attack_in_file
+
+        return attack_in_file(name)
+    return shelf.find("attack", name, Attack)
+
+
+def in_file(name: str) -> type[Attack]:
+    """The class in a user's file; only the process of that attack reads it."""
     return shelf.find("attack", name, Attack, adapt=adapt)
 
 
@@ -60,14 +73,19 @@ class Foreign(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         settings = self.settings()
-        steps, alpha = settings.get("steps"), settings.get("alpha")
+        steps = settings.get("steps")
         if isinstance(steps, int) and steps < 1:
             raise BadInput(f"{type(self).__name__} needs at least 1 step, not {steps}")
-        if isinstance(steps, int) and isinstance(alpha, float) and not steps * alpha >= self.eps * (1 - 1e-9):
-            raise BadInput(
-                f"{steps} steps of alpha {alpha:g} cannot reach the radius {self.eps:g}; "
-                "give more steps or a larger alpha, or leave alpha out to have it grow with the radius"
-            )
+
+    def short(self) -> bool:
+        """Whether all its steps together cannot reach the radius."""
+        settings = self.settings()
+        steps, alpha = settings.get("steps"), settings.get("alpha")
+        return isinstance(steps, int) and isinstance(alpha, float) and not steps * alpha >= self.eps * (1 - 1e-9)
+
+    def remarks(self) -> tuple[str, ...]:
+        """A user's own class is run with the settings in its file, and is told where they cannot be meant so."""
+        return ("short_steps",) if self.short() else ()
 
     def settings(self) -> dict[str, Any]:
         settings = super().settings()
@@ -85,21 +103,40 @@ class Foreign(Attack):
         return proposed
 
 
-def adapt(
-    cls: type, base: type[Foreign] = Foreign, kinds: Mapping[str, Any] = MappingProxyType({}), **marks: Any
-) -> type[Attack] | None:
-    """The dataclass of a foreign class's settings, typed as its defaults are; None if it is no attack of that kind.
+@dataclass(frozen=True)
+class Function(Foreign):
+    """A function f(model, images, labels, eps) as an attack of ours; its further arguments are settings."""
 
-    A default alpha becomes a share of the radius, alpha / eps of the defaults: fixed, it makes large radii look robust.
-    `kinds` corrects types (None: not a setting), `marks` are attributes of the new class.
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        settings = self.settings()
+        proposed: Tensor = type(self).build(model, images, labels, settings.pop("eps"), **settings)
+        return proposed
+
+
+def adapt(
+    cls: Callable[..., Any],
+    base: type[Foreign] = Foreign,
+    kinds: Mapping[str, Any] = MappingProxyType({}),
+    scaled: bool = False,
+    **marks: Any,
+) -> type[Attack] | None:
+    """The dataclass of the settings of a foreign class or function, typed as its defaults are; None if it is neither.
+
+    With `scaled`, a default alpha becomes a share of the radius, alpha / eps of the defaults: fixed, it makes large
+    radii look robust. `kinds` corrects types (None: not a setting), `marks` are attributes of the new class.
     """
-    parameters = _parameters(cls)
-    radius = next((name for name in RADII if name in parameters), marks.get("radius"))
-    if next(iter(parameters), None) != "model" or not _is_called(cls) or radius is None:
-        return None
+    parameters, radius = _parameters(cls), marks.get("radius")
+    if not isinstance(cls, type):
+        if tuple(parameters)[: len(FUNCTION)] != FUNCTION:
+            return None
+        parameters, radius, base = {name: parameters[name] for name in tuple(parameters)[3:]}, "eps", Function
+    else:
+        radius = next((name for name in RADII if name in parameters), radius)
+        if next(iter(parameters), None) != "model" or not _is_called(cls) or radius is None:
+            return None
     derived = dict(marks.pop("derived", {}))
     eps, alpha = (parameters[name].default if name in parameters else None for name in (radius, "alpha"))
-    if all(isinstance(value, int | float) and value > 0 for value in (eps, alpha)):
+    if scaled and all(isinstance(value, int | float) and value > 0 for value in (eps, alpha)):
         share = alpha / eps  # type: ignore[operator]
         derived["alpha"] = lambda attack: attack.eps * max(share, 1 / max(getattr(attack, "steps", 1), 1))
     columns: list[tuple[str, Any, Any]] = []
@@ -117,7 +154,7 @@ def adapt(
     return make_dataclass(cls.__name__, columns, bases=(base,), namespace=body, frozen=True, kw_only=True)
 
 
-def _parameters(cls: type) -> dict[str, inspect.Parameter]:
+def _parameters(cls: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     try:
         found = inspect.signature(cls, eval_str=True).parameters.values()
     except (ValueError, TypeError, NameError):

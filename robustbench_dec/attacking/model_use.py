@@ -137,7 +137,7 @@ def unpatched(model: nn.Module) -> Iterator[None]:
     """Put back what is patched inside, of torch and of the network's own classes; and tell it."""
     places: list[Any] = [*GUARDED, *{type(module) for module in model.modules()}]
     before = [(place, {name: value for name, value in vars(place).items() if callable(value)}) for place in places]
-    hooks = [dict(each) for each in HOOKS]
+    known, hooks = [set(vars(place)) for place in places], [dict(each) for each in HOOKS]
     try:
         yield
     finally:
@@ -149,6 +149,9 @@ def unpatched(model: nn.Module) -> Iterator[None]:
         ]
         for place, name, value in changed:
             setattr(place, name, value)
+        for place, name in _added(places, known):  # a method that hides an inherited one
+            delattr(place, name)
+            changed.append((place, name, None))
         hooked = any(dict(each) != former for each, former in zip(HOOKS, hooks, strict=True))
         for each, former in zip(HOOKS, hooks, strict=True):
             each.clear()
@@ -156,6 +159,15 @@ def unpatched(model: nn.Module) -> Iterator[None]:
     if changed or hooked:
         what = f"replaced {changed[0][0].__name__}.{changed[0][1]}" if changed else "left hooks on all networks"
         raise Patched(f"it {what}, by which it is judged; that was undone")
+
+
+def _added(places: list[Any], known: list[set[str]]) -> list[tuple[Any, str]]:
+    return [
+        (place, name)
+        for place, former in zip(places, known, strict=True)
+        for name in set(vars(place)) - former
+        if isinstance(place, type) and callable(vars(place)[name]) and not _by_torch(vars(place)[name])
+    ]
 
 
 def _by_torch(value: Any) -> bool:

@@ -80,6 +80,12 @@ class Library(Foreign):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.short():
+            settings = self.settings()
+            raise BadInput(
+                f"{settings['steps']} steps of alpha {settings['alpha']:g} cannot reach the radius {self.eps:g}; "
+                "give more steps or a larger alpha, or leave alpha out to have it grow with the radius"
+            )
         for name, least in self.at_least.items():
             if getattr(self, name) < least:
                 raise BadInput(f"{self.title} needs {name} of at least {least}, not {getattr(self, name)}")
@@ -127,6 +133,7 @@ def named(name: str) -> type[Attack]:
     if name not in names():
         offered = [each for each in names() if each not in REFUSED]
         raise BadInput(f"torchattacks has no attack '{name}'; there are: {', '.join(offered)}")
-    found = adapt(getattr(torchattacks, name), Library, KINDS, title=f"torchattacks' {name}", **TRAPS.get(name, {}))
+    marks = {"title": f"torchattacks' {name}", **TRAPS.get(name, {})}
+    found = adapt(getattr(torchattacks, name), Library, KINDS, scaled=True, **marks)
     assert found is not None
     return found

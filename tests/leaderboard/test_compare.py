@@ -190,15 +190,17 @@ def test_mcnemar_and_holm_are_those_of_the_textbook() -> None:
 # Attacks from anywhere
 
 
-def test_a_class_in_the_manner_of_torchattacks_runs_with_a_step_that_grows_with_the_radius(
+def test_a_class_in_the_manner_of_torchattacks_runs_with_the_settings_in_its_file(
     made: Made, entry: zoo.Entry, tmp_path: Path
 ) -> None:
     path = tmp_path / "theirs.py"
     path.write_text(TORCHATTACKS_STYLE)
     cls = foreign.attack_named(f"{path}:Theirs")
     attack = shelf.make(cls, {"eps": "0.2", "loud": "true"})
-    assert attack.settings() == {"eps": 0.2, "alpha": 0.05, "steps": 4, "loud": True}
+    assert attack.settings() == {"eps": 0.2, "alpha": 2 / 255, "steps": 4, "loud": True}
     (row,) = compared(made, entry, str(path), eps=[0.2], settings={"steps": "6"})
+    assert row.mine.flags == ("short_steps",)  # and told that it cannot reach the radius
+    (row,) = compared(made, entry, str(path), eps=[0.2], settings={"steps": "6", "alpha": "0.05"})
     assert row.mine.accuracy < row.clean and row.mine.flags == ()
     assert row.mine.forwards == pytest.approx(6 * row.clean)
 

@@ -1,0 +1,195 @@
+"""Attacks that cheat: none gets an undeserved number, none stops the others."""
+
+import os
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from robustbench_dec import shelf
+from robustbench_dec.attack import predictions
+from robustbench_dec.attacking import apart
+from robustbench_dec.attacking.evaluate import Limits, Outcome, evaluate
+from robustbench_dec.attacking.foreign import attack_named, in_file
+from robustbench_dec.attacking.model_use import digest
+from robustbench_dec.errors import BadInput
+
+FILE = Path(__file__).with_name("cheats.py")
+EPS = 0.1
+
+IDLE: dict[str, tuple[str, ...]] = {
+    "ZeroesWeights": ("model",),
+    "SpoilsBuffers": ("model",),
+    "LeavesHooks": ("model",),
+    "TrainsMode": ("model",),
+    "PatchesForward": ("model",),
+    "FindsTheJudge": ("model",),
+    "Reseeds": (),
+    "LeavesThreads": ("model",),
+    "ChangesSettings": (),
+    "ReturnsSomeNaN": ("nan",),
+    "Prints": (),
+    "TakesTooManyPasses": ("passes",),
+}
+"""Attacks that change no image: every image that was right stays right. With the flags that they must get."""
+
+REFUSED = {
+    "PatchesClass": r"replaced \w+\.forward, by which it is judged",
+    "PatchesTorch": "replaced torch.clamp, by which it is judged|replaced Tensor.argmax, by which it is judged",
+    "CallsExit": r"sys\.exit\(0\)",
+    "CallsOsExit": "ended its own process with exit code 0, without an answer",
+    "KillsItself": "ended its own process by signal 11",
+    "NeverEnds": "took more than 3 seconds .--max-seconds., and was ended",
+    "Grows": "took more than 1.5 GB of memory .--max-memory., and was ended",
+    "ReturnsNaN": "NaN or infinity in every image",
+    "FalseUniversal": "fit should return a Shift, one perturbation for all images, it returned FalseUniversal",
+    "NoFit": "says universal = True, but has no fit that returns a Shift",
+    "ShiftOfAnotherShape": r"a perturbation for these images has the shape \(1, 8, 8\), this one has \(200, 8, 8\)",
+    "Empty": "Empty has no perturb",
+    "Raises": r"raised ValueError: of my own \(cheats\.py, line \d+\)",
+}
+"""Attacks that get no number, with the words of the refusal."""
+
+
+def judged(name: str, model: nn.Module, images: Tensor, labels: Tensor, training: Any, **options: Any) -> Outcome:
+    """As a user's file is judged: in a process of its own."""
+    attack = shelf.make(attack_named(f"{FILE}:{name}"), {"eps": EPS})
+    limits = Limits(passes=20, seconds=60.0 if name != "NeverEnds" else 3.0, gigabytes=1.5)
+    return evaluate(attack, model, images, labels, train=training, limits=limits, **options)
+
+
+def surroundings() -> tuple[Any, ...]:
+    """All of this process that an attack must not reach."""
+    return (
+        torch.get_rng_state().tolist(),
+        random.getstate(),
+        [np.asarray(part).tolist() for part in np.random.get_state()],
+        torch.get_default_dtype(),
+        torch.get_num_threads(),
+        torch.is_grad_enabled(),
+        torch.are_deterministic_algorithms_enabled(),
+        threading.active_count(),
+        torch.Tensor.argmax,
+        torch.clamp,
+    )
+
+
+@pytest.mark.parametrize("name", IDLE)
+def test_who_changes_no_image_breaks_none(
+    name: str, model: nn.Module, images: Tensor, labels: Tensor, training: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before, sha256 = surroundings(), digest(model)
+    outcome = judged(name, model, images, labels, training)
+    assert outcome.robust.equal(outcome.clean) and outcome.clean.equal(predictions(model, images) == labels)
+    assert outcome.flags == IDLE[name]
+    assert surroundings() == before and digest(model) == sha256
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_who_breaks_the_rules_gets_no_number(
+    name: str, model: nn.Module, images: Tensor, labels: Tensor, training: Any
+) -> None:
+    before = surroundings()
+    with pytest.raises(BadInput, match=REFUSED[name]):
+        judged(name, model, images, labels, training)
+    assert surroundings() == before
+    fair = judged("Honest", model, images, labels, training)  # the next one is not stopped
+    assert fair.flags == () and fair.robust_accuracy < fair.clean_accuracy
+
+
+@pytest.mark.parametrize("name", ["SwapsImages", "LeavesTheBall", "WritesInPlace", "ReturnsItsOwnTensor"])
+def test_who_leaves_the_ball_is_put_back_and_flagged(
+    name: str, model: nn.Module, images: Tensor, labels: Tensor, training: Any
+) -> None:
+    outcome = judged(name, model, images, labels, training)
+    assert outcome.flags == ("budget",)
+    right = outcome.clean
+    a, moved = images[right], {"SwapsImages": images[right].roll(1, 0), "WritesInPlace": 0 * images[right]}
+    proposed = a + (moved.get(name, 1 - a) - a).clamp(-EPS, EPS)
+    assert outcome.robust[right].equal(predictions(model, proposed) == labels[right])
+
+
+def test_rounding_is_no_offence_and_no_gain(model: nn.Module, images: Tensor, labels: Tensor, training: Any) -> None:
+    honest, rounded = (judged(name, model, images, labels, training) for name in ("Honest", "RoundsUp"))
+    assert rounded.flags == () and rounded.robust.equal(honest.robust)
+
+
+def test_a_limit_of_passes_can_be_kept(model: nn.Module, images: Tensor, labels: Tensor, training: Any) -> None:
+    honest, stopped = (judged(name, model, images, labels, training) for name in ("Honest", "StopsInTime"))
+    assert stopped.flags == () and stopped.robust.equal(honest.robust)
+    assert stopped.forwards + stopped.backwards <= 20 * len(images)
+
+
+def test_a_shift_is_its_y_and_nothing_else(model: nn.Module, images: Tensor, labels: Tensor, training: Any) -> None:
+    clever = judged("ReturnsCleverShift", model, images, labels, training)
+    assert clever.robust.equal(clever.clean)  # its y is 0
+    wide = judged("WideShift", model, images, labels, training)
+    assert wide.flags == ("budget",)
+    assert wide.robust.equal(predictions(model, (images + EPS).clamp(0, 1)) == labels)
+
+
+def test_a_process_of_its_own_changes_no_number(
+    model: nn.Module, images: Tensor, labels: Tensor, training: Any
+) -> None:
+    class Wrapped(nn.Module):
+        """A network that cannot be sent, and stays here."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = model
+
+        def forward(self, images: Tensor) -> Tensor:
+            logits: Tensor = self.inner(images)
+            return logits
+
+    here = evaluate(in_file(f"{FILE}:Honest").make({"eps": EPS}), model, images, labels, batch_size=25)
+    for network in (model, Wrapped()):
+        there = judged("Honest", network, images, labels, training, batch_size=25)
+        assert there.robust.equal(here.robust) and there.flags == here.flags == ()
+        assert (there.forwards, there.backwards) == (here.forwards, here.backwards)
+
+
+@pytest.mark.parametrize("name", ["ZeroesWeights", "PatchesClass", "PatchesTorch", "CallsExit", "FindsTheJudge"])
+def test_objects_handed_over_in_python_are_judged_by_a_copy_too(
+    name: str, model: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    before = surroundings()
+    attack, sha256 = in_file(f"{FILE}:{name}").make({"eps": EPS}), digest(model)
+    if name == "ZeroesWeights":
+        outcome = evaluate(attack, model, images, labels)
+        assert outcome.robust.equal(outcome.clean) and outcome.flags == ("model",)
+    else:
+        words = {"CallsExit": "sys.exit", "FindsTheJudge": "network that judges was changed"}
+        with pytest.raises((BadInput, RuntimeError), match=words.get(name, "by which it is judged")):
+            evaluate(attack, model, images, labels)
+    assert surroundings() == before
+    assert name == "FindsTheJudge" or digest(model) == sha256
+    assert predictions(model, images).shape == labels.shape
+
+
+def test_no_process_is_left_over(model: nn.Module, images: Tensor, labels: Tensor, training: Any) -> None:
+    judged("LeavesThreads", model, images, labels, training)
+    nursery = apart.nursery(os.getpid()).process.pid
+    children = Path(f"/proc/{nursery}/task/{nursery}/children").read_text().split()
+    assert children == []
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        ("import sys; sys.exit(0)", "cannot be imported: SystemExit: 0"),
+        ("import os; os._exit(3)", "ended its own process with exit code 3"),
+        ("x = 1 +", "cannot be imported: SyntaxError"),
+        ("import torch; torch.zeros(2) @ torch.zeros(3)", r"cannot be imported: RuntimeError: .*file\.py, line 1"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_sentence(content: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "file.py").write_text(content)
+    with pytest.raises(BadInput, match=words):
+        attack_named(str(tmp_path / "file.py"))
