@@ -1,0 +1,133 @@
+"""Networks that lie: none gets an accuracy under attack that it does not deserve."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attacks.fgsm import FGSM
+from attacks.pgd import PGD
+from robustbench_dec.attack import predictions
+from robustbench_dec.attacking.evaluate import evaluate
+from robustbench_dec.attacking.foreign import attack_named
+from robustbench_dec.errors import BadInput
+
+
+class Liar(nn.Module):
+    """A trained network behind something that lies."""
+
+    seen: Tensor
+
+    def __init__(self, model: nn.Module, answer: Callable[["Liar", Tensor], Any]) -> None:
+        super().__init__()
+        self.model, self.answer = model, answer
+        self.register_buffer("seen", torch.zeros(()))
+        self.last: Tensor | None = None
+
+    def forward(self, images: Tensor) -> Any:
+        return self.answer(self, images)
+
+
+class Straight(torch.autograd.Function):
+    """The identity, with the gradient of its opposite."""
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor) -> Tensor:
+        return images.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return -gradient
+
+
+def remembers(self: Liar, images: Tensor) -> Tensor:
+    """The answers of the time before, if there were as many images: what comes after the clean ones is the attacked."""
+    if self.last is None or len(self.last) != len(images):
+        self.last = self.model(images).detach()
+    return self.last
+
+
+def learns(self: Liar, images: Tensor) -> Tensor:
+    """Changes itself a little whenever it is asked."""
+    self.seen += 1
+    return self.model(images) + 1e-9 * self.seen
+
+
+REFUSED: dict[str, tuple[Callable[[Liar, Tensor], Any], str]] = {
+    "random": (lambda self, a: self.model(a) + torch.randn(len(a), 10), "differently from one time to the next"),
+    "softmax": (lambda self, a: self.model(a).softmax(1), "answers probabilities"),
+    "one-hot": (lambda self, a: nn.functional.one_hot(self.model(a).argmax(1), 10).float(), "answers probabilities"),
+    "nan": (lambda self, a: self.model(a) * torch.nan, "NaN or infinity for 32 of the first 32 images"),
+    "five classes": (lambda self, a: self.model(a)[:, :5], "5 classes, but there are labels from 0 to 9"),
+    "one class": (lambda self, a: self.model(a)[:, :1], "1 class"),
+    "a tuple": (lambda self, a: (self.model(a), a), "logits of shape .* returned tuple"),
+    "one row": (lambda self, a: self.model(a).mean(0, keepdim=True), r"returned \(1, 10\) for 32 images"),
+    "knows gradients": (
+        lambda self, a: self.model(a) * (-1 if a.requires_grad else 1),
+        "answers otherwise where it is differentiated",
+    ),
+    "knows grad mode": (
+        lambda self, a: self.model(a) * (-1 if torch.is_grad_enabled() else 1),
+        "answers otherwise where it is differentiated",
+    ),
+    "batch statistics": (lambda self, a: self.model(a) - self.model(a).mean(0), "depends on the images beside it"),
+    "remembers": (remembers, "depends on the images beside it"),
+    "learns": (learns, "network that judges was changed"),
+    "other shapes": (lambda self, a: self.model(a.expand(-1, 3, -1, -1)), "cannot answer images of shape"),
+    "no gradient": (lambda self, a: self.model(a).detach(), "no gradient for its images, which FGSM needs"),
+}
+
+
+@pytest.mark.parametrize("lie", REFUSED)
+def test_it_gets_no_number(lie: str, model: nn.Module, images: Tensor, labels: Tensor) -> None:
+    answer, words = REFUSED[lie]
+    before = torch.get_rng_state()
+    with pytest.raises(BadInput, match=words):
+        evaluate(FGSM(0.1), Liar(model, answer), images, labels)
+    assert torch.get_rng_state().equal(before)
+    assert evaluate(FGSM(0.1), model, images, labels).flags == ()  # the next one is not stopped
+
+
+def test_nan_for_attacked_images_is_a_wrong_answer(model: nn.Module, images: Tensor, labels: Tensor) -> None:
+    """argmax takes NaN for the largest logit, so it could be the right one."""
+    clean = {image.numpy().tobytes() for image in images}
+
+    def spoiled(self: Liar, a: Tensor) -> Tensor:
+        known = torch.tensor([image.detach().numpy().tobytes() in clean for image in a])
+        nan = torch.zeros(len(a), 10).index_fill(1, torch.arange(10), torch.nan)
+        return torch.where(known[:, None], self.model(a), nan if not a.requires_grad else self.model(a))
+
+    outcome = evaluate(FGSM(0.1), Liar(model, spoiled), images, labels)
+    assert outcome.clean_accuracy > 0.8 and outcome.robust_accuracy == 0
+
+
+def test_a_gradient_that_is_not_the_functions_is_flagged(model: nn.Module, images: Tensor, labels: Tensor) -> None:
+    liar = Liar(model, lambda self, a: self.model(Straight.apply(a)))
+    outcome = evaluate(PGD(0.1, steps=5), liar, images, labels)
+    assert outcome.flags == ("gradient",) and outcome.robust_accuracy > 0.8
+
+
+def test_zero_gradients_are_counted(model: nn.Module, images: Tensor, labels: Tensor) -> None:
+    def rounded(self: Liar, a: Tensor) -> Tensor:
+        return self.model((a * 20).round() / 20)
+
+    outcome = evaluate(FGSM(0.1), Liar(model, rounded), images, labels)
+    assert outcome.zero_gradients == 1.0
+    sure = evaluate(FGSM(0.1), Liar(model, lambda self, a: 1e6 * self.model(a)), images, labels)
+    assert sure.zero_gradients is not None and sure.zero_gradients > 0.5
+
+
+def test_a_network_that_knows_its_mode_gains_nothing(model: nn.Module, images: Tensor, labels: Tensor) -> None:
+    liar = Liar(model, lambda self, a: self.model(a) * (-1 if self.training else 1)).train()
+    lying, honest = (evaluate(FGSM(0.1), network, images, labels) for network in (liar, model))
+    assert lying.robust.equal(honest.robust) and liar.training
+
+
+def test_without_a_gradient_there_are_attacks_by_queries(model: nn.Module, images: Tensor, labels: Tensor) -> None:
+    liar = Liar(model, lambda self, a: self.model(a).detach())
+    square = attack_named("torchattacks:Square").make({"eps": 0.3, "n_queries": 50})
+    outcome = evaluate(square, liar, images, labels)
+    assert outcome.robust_accuracy < outcome.clean_accuracy
+    assert outcome.clean.equal(predictions(model, images) == labels)
