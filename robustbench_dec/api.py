@@ -4,12 +4,15 @@
 `compare("mine.py:Mine")`: a new attack beside the stored ones, added to the leaderboard and to its page.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import html
+import numbers
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
@@ -17,10 +20,14 @@ from torch import Tensor, nn
 from robustbench_dec import bars as progress_bars
 from robustbench_dec import data, shelf
 from robustbench_dec import page as pages
-from robustbench_dec.attacking.evaluate import Outcome, evaluate
-from robustbench_dec.attacking.foreign import attack_named, label
-from robustbench_dec.errors import BadInput
+from robustbench_dec.attack import Attack, as_floats
+from robustbench_dec.attacking.evaluate import Limits, Outcome, check_box, check_images, evaluate
+from robustbench_dec.attacking.foreign import attack_handed_over, attack_named, label
+from robustbench_dec.attacking.model_use import copied, untouched
+from robustbench_dec.attacking.networks_that_lie import examine
+from robustbench_dec.errors import BadInput, raised
 from robustbench_dec.leaderboard import gather
+from robustbench_dec.leaderboard.audit import ZERO_SHARE
 from robustbench_dec.leaderboard.compare import Newcomer, Row
 from robustbench_dec.leaderboard.compare import compare as compare_models
 from robustbench_dec.leaderboard.intervals import wilson
@@ -33,13 +40,33 @@ Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
+class Cell:
+    """One attack at one radius."""
+
+    name: str
+    attack: Attack
+    outcome: Outcome
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What is suspicious about it; docs/flags.md explains each."""
+        blind = self.outcome.zero_gradients is not None and self.outcome.zero_gradients > ZERO_SHARE
+        return (*self.outcome.flags, *(("zero_gradients",) if blind else ()))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval of the accuracy."""
+        return wilson(int(self.outcome.robust.sum()), len(self.outcome.robust))
+
+
+@dataclass(frozen=True, repr=False)
 class Benchmark:
     """What was measured; it also unpacks into (clean_acc, robust_acc), as RobustBench's result does."""
 
     clean_acc: float
     robust_acc: float
     """The share of images that are right under every attack and radius that was asked for."""
-    cells: tuple[tuple[str, Settings, Outcome], ...]
+    cells: tuple[Cell, ...]
 
     def __iter__(self) -> Iterator[float]:
         return iter((self.clean_acc, self.robust_acc))
@@ -48,65 +75,190 @@ class Benchmark:
     def frame(self) -> pd.DataFrame:
         """One row per attack and radius, with Wilson's 95 % interval and the cost in images passed."""
         rows = []
-        for name, settings, outcome in self.cells:
-            low, high = wilson(int(outcome.robust.sum()), len(outcome.robust))
-            row = {"attack": name, "eps": settings["eps"], "clean_acc": outcome.clean_accuracy}
-            row |= {"robust_acc": outcome.robust_accuracy, "ci_low": low, "ci_high": high}
-            row |= {"forwards": outcome.forwards, "backwards": outcome.backwards, "flags": ";".join(outcome.flags)}
-            rows.append(row | {"settings": dict(settings)})
+        for cell in self.cells:
+            (low, high), outcome = cell.interval, cell.outcome
+            row = {"attack": cell.name, "norm": cell.attack.norm, "eps": cell.attack.eps}
+            row |= {"clean_acc": outcome.clean_accuracy, "robust_acc": outcome.robust_accuracy}
+            row |= {"ci_low": low, "ci_high": high, "forwards": outcome.forwards, "backwards": outcome.backwards}
+            rows.append(row | {"flags": ";".join(cell.flags), "settings": cell.attack.settings()})
         return pd.DataFrame(rows)
+
+    def __repr__(self) -> str:
+        return "\n".join([self._title(), *(f"  {'  '.join(row)}".rstrip() for row in self._aligned())])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in ("attack", "radius", "accuracy", "95 % interval", "flags"))
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>" for row in self._rows()
+        )
+        return f"<p>{html.escape(self._title())}</p><table><tr>{head}</tr>{rows}</table>"
+
+    def _title(self) -> str:
+        images = len(self.cells[0].outcome.clean)
+        return f"{self.clean_acc:.1%} clean, {self.robust_acc:.1%} under all attacks ({images:,} images)"
+
+    def _rows(self) -> Iterator[tuple[str, ...]]:
+        for cell in self.cells:
+            (low, high), accuracy = cell.interval, cell.outcome.robust_accuracy
+            radius, interval = f"{cell.attack.norm} {cell.attack.eps:g}", f"{100 * low:.1f} to {100 * high:.1f}"
+            yield cell.name, radius, f"{accuracy:.1%}", interval, ", ".join(cell.flags)
+
+    def _aligned(self) -> Iterator[tuple[str, ...]]:
+        rows = list(self._rows())
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        for row in rows:
+            yield tuple(text.ljust(width) for text, width in zip(row, widths, strict=True))
 
 
 def benchmark(
     model: nn.Module,
-    dataset: str | None = None,
-    attacks: str | Sequence[str] | Mapping[str, Settings] = ("fgsm", "pgd"),
-    eps: float | str | Sequence[float | str] = 0.1,
+    dataset: str | tuple[Any, Any] | None = None,
+    attacks: Any = ("fgsm", "pgd"),
+    eps: Any = 0.1,
     n_examples: int | None = 1000,
     batch_size: int = 500,
     device: str = "cpu",
     *,
     classes: Sequence[str] | None = None,
     seed: int = 0,
+    max_passes: int | None = None,
     progress: bool = True,
 ) -> Benchmark:
-    """Attack the first `n_examples` test images (None: all) at each radius.
+    """Attack the first `n_examples` test images (None: all) at each radius; the result shows itself as a table.
 
-    `model`: images in [0, 1] in, logits out; put a normalisation inside. `dataset` and `classes` may be left out for a
-    model of `load_model`. `attacks`: names as everywhere (pgd, torchattacks:MIFGSM, mine.py:Mine, y.safetensors), or a
-    mapping from names to settings. `eps`: one radius or several, numbers or texts such as "8/255".
+    `model`: a torch.nn.Module, images in [0, 1] in, logits out; put a normalisation inside. It is copied, not changed.
+    `dataset`: a name of `robustbench-dec list`, or (images, labels) of your own; it and `classes` may be left out for a
+    model of `load_model`.
+    `attacks`: one or several of: a name as everywhere (pgd, torchattacks:MIFGSM, mine.py:Mine, y.safetensors); a class
+    or function of yours, which is built for each radius; an object, Mine(eps=.1) or torchattacks.PGD(model, eps=.1),
+    which has its own. Or a mapping from names to settings.
+    `eps`: one radius or several, numbers or texts such as "8/255". `seed`: of every batch's random state. `device`:
+    cpu, cuda, ... `max_passes`: images through the network per image, forward and back together.
+
+        from robustbench_dec import benchmark, load_model
+        print(benchmark(load_model("mnist/dec_fedtrack"), attacks=["pgd", "uap"], eps=[0.05, 0.1], n_examples=200))
     """
+    _check_arguments(model, n_examples, batch_size, device, seed, max_passes)
+    radii = [_radius(each) for each in (_listed(eps, "eps") if not isinstance(eps, str) else [eps])]
+    asked = list(attacks.items()) if isinstance(attacks, Mapping) else [(each, {}) for each in _several(attacks)]
+    if not asked or not radii:
+        raise BadInput("benchmark needs at least one attack and at least one eps")
+    built = [pair for attack, settings in asked for pair in _built(attack, settings, radii, model)]
+    test, labels, train, count = _images(model, dataset, classes, progress)
+    test, labels = test[:n_examples], labels[:n_examples]
+    check_images(test, labels)
+    model = copied(model).to(device)
+    first = as_floats(test[:batch_size]).to(device)
+    check_box(first)
+    with untouched(model, seed):
+        found = examine(model, first, labels.to(device)).classes
+    if count is not None and found != count:
+        raise BadInput(f"the data set has {count} classes, the network answers with {found} logits")
+    cells = []
+    robust: Tensor = torch.ones(len(labels), dtype=torch.bool)
+    for name, attack in progress_bars.bar(built, desc="benchmark", unit="cell", show=progress):
+        what = f"{name}@{attack.eps:g}" if progress else None
+        try:
+            outcome = evaluate(
+                attack, model, test, labels, train=train, seed=seed, batch_size=batch_size, progress=what,
+                limits=Limits(passes=max_passes),
+            )  # fmt: skip
+        except BadInput as error:
+            raise BadInput(f"{name}: {error}") from error
+        except Exception as error:  # whatever the attack raises
+            raise BadInput(f"{name} raised {raised(error)}") from error
+        cells.append(Cell(name, attack, outcome))
+        robust = robust & outcome.robust
+    return Benchmark(cells[0].outcome.clean_accuracy, robust.double().mean().item(), tuple(cells))
+
+
+def _built(attack: Any, settings: Any, radii: Sequence[float], model: nn.Module) -> list[tuple[str, Attack]]:
+    """Attacks with their names: one per radius, or the one that has its own."""
+    if not isinstance(settings, Mapping):
+        raise BadInput(f"the settings of an attack are a mapping such as {{'steps': 40}}, not {settings!r:.60}")
+    if isinstance(attack, Attack):
+        if settings:
+            raise BadInput(f"{type(attack).__name__}(...) has its settings already; give its class, or none here")
+        return [(type(attack).__name__, attack)]
+    if isinstance(attack, str):
+        cls, name, own = attack_named(attack), label(attack), None
+    else:
+        cls, name, own = attack_handed_over(attack, model)
+    at = [own] if own is not None else radii
+    return [(name, shelf.make(cls, {"eps": radius, **settings})) for radius in at]
+
+
+def _images(
+    model: nn.Module, dataset: Any, classes: Sequence[str] | None, progress: bool
+) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor] | None, int | None]:
+    """Test images, their labels, those to train on, and the number of classes, as far as there are such."""
     card = getattr(model, "card", None)
     if dataset is None:
         if not isinstance(card, RunRecord):
             raise BadInput(f"benchmark needs a dataset for a model that is not of the zoo; there are: {_offered()}")
         dataset = card.dataset
+    if isinstance(dataset, tuple | list) and len(dataset) == 2:
+        images, labels = (_tensor(each, what) for each, what in zip(dataset, ("images", "labels"), strict=True))
+        return images, labels.long(), None, None
+    if not isinstance(dataset, str):
+        raise BadInput(f"dataset is a name or (images, labels), not {type(dataset).__name__}; there are: {_offered()}")
     if classes is None and isinstance(card, RunRecord) and card.dataset == dataset and card.classifier is not None:
         classes = card.classifier.classes
-    asked = {attacks: {}} if isinstance(attacks, str) else attacks
-    asked = asked if isinstance(asked, Mapping) else {name: {} for name in asked}
-    radii = [eps] if isinstance(eps, str | int | float) else list(eps)
-    if not asked or not radii:
-        raise BadInput("benchmark needs at least one attack and at least one eps")
-    built = [
-        (label(name), shelf.make(attack_named(name), {"eps": shelf.number(radius), **settings}))
-        for name, settings in asked.items()
-        for radius in radii
-    ]
-    images = data.load(dataset, classes, progress=progress)
-    test, labels = images.test_images[:n_examples], images.test_labels[:n_examples]
-    train = images.train_images, images.train_labels
-    model = model.to(device)
-    cells = []
-    robust: Tensor = torch.ones(len(labels), dtype=torch.bool)
-    for name, one in progress_bars.bar(built, desc="benchmark", unit="cell", show=progress):
-        what = f"{name}@{one.eps:g}" if progress else None
-        outcome = evaluate(
-            one, model, test, labels, train=train, seed=seed, batch_size=batch_size, progress=what
-        )  # fmt: skip
-        cells.append((name, one.settings(), outcome))
-        robust = robust & outcome.robust
-    return Benchmark(cells[0][2].clean_accuracy, robust.double().mean().item(), tuple(cells))
+    found = data.load(dataset, classes, progress=progress)
+    train = found.train_images, found.train_labels
+    return found.test_images, found.test_labels, train, len(found.classes)
+
+
+def _tensor(value: Any, what: str) -> Tensor:
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadInput(f"the {what} of a data set are a tensor or an array, not {type(value).__name__}") from error
+
+
+def _check_arguments(model: Any, n_examples: Any, batch_size: Any, device: Any, seed: Any, max_passes: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise BadInput(
+            f"benchmark takes a torch.nn.Module, not {type(model).__name__}; load_model('mnist/dec_fedtrack') gives one"
+        )
+    whole = {
+        "n_examples": (n_examples, 1),
+        "batch_size": (batch_size, 1),
+        "seed": (seed, 0),
+        "max_passes": (max_passes, 1),
+    }
+    for name, (value, least) in whole.items():
+        if value is None and name in ("n_examples", "max_passes"):
+            continue
+        if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+            raise BadInput(f"{name} must be a whole number of at least {least}, not {value!r:.60}")
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise BadInput(f"this torch cannot use the device {device!r:.60}; 'cpu' always works") from error
+
+
+def _radius(value: Any) -> float:
+    """A number, also of numpy or a tensor without dimensions, or a text such as 8/255."""
+    if isinstance(value, np.generic | Tensor) and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise BadInput(f"a radius is a number or a text such as '8/255', not {value!r:.60}")
+    return shelf.number(value)
+
+
+def _several(attacks: Any) -> Sequence[Any]:
+    if isinstance(attacks, str | type | Attack) or (callable(attacks) and not isinstance(attacks, Iterable)):
+        return [attacks]
+    return _listed(attacks, "attacks")
+
+
+def _listed(value: Any, name: str) -> Sequence[Any]:
+    if isinstance(value, list | tuple | set | range) or (isinstance(value, np.ndarray | Tensor) and value.ndim == 1):
+        return list(value)
+    if name == "eps":
+        return [value]
+    raise BadInput(f"{name} are names, classes, functions or attack objects, or a list of them, not {value!r:.60}")
 
 
 def _offered() -> str:

@@ -8,6 +8,7 @@ path/to/mine.py:Mine         a user's file: a subclass of `robustbench_dec.attac
 path/to/y.safetensors        one universal perturbation, tensor "y" (C, H, W); a trainer's y is such a file
 """
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, make_dataclass
@@ -50,6 +51,35 @@ def attack_named(name: str) -> type[Attack]:
 def in_file(name: str) -> type[Attack]:
     """The class in a user's file; only the process of that attack reads it."""
     return shelf.find("attack", name, Attack, adapt=adapt)
+
+
+def attack_handed_over(attack: Any, model: nn.Module) -> tuple[type[Attack], str, float | None]:
+    """The class of what Python code gives as an attack on a model, its name, and its radius if it has one of its own.
+
+    It may be a class or a function of a kind that files may hold too, or an object in torchattacks' manner, such as
+    torchattacks.PGD(model, eps=0.1): that one keeps its settings, and attacks a copy of the model.
+    """
+    from robustbench_dec.attacking import torchattacks_shelf as library
+
+    name = str(getattr(attack, "__name__", type(attack).__name__))
+    if isinstance(attack, type) and issubclass(attack, Attack):
+        return attack, name, None
+    if isinstance(attack, type) and library.has(attack):
+        return library.named(name), f"torchattacks:{name}", None
+    adapted = adapt(attack) if callable(attack) else None
+    if adapted is not None:
+        return adapted, name, None
+    if isinstance(attack, type) or not (callable(attack) and hasattr(attack, "model")):
+        raise BadInput(
+            f"{attack!r:.60} is no attack; one is a name, a subclass of robustbench_dec.attack.Attack or an object of "
+            "it, a class or an object like torchattacks', or a function f(model, images, labels, eps)"
+        )
+    base = library.named(name) if library.has(type(attack)) else Foreign
+    plain = {key: value for key, value in vars(attack).items() if type(value) in PLAIN and not key.startswith("_")}
+    body: dict[str, Any] = {"build": staticmethod(lambda network, **_: copy.deepcopy(attack, {id(model): network}))}
+    body |= {"settings": lambda self: {**plain, "eps": self.eps}, "refuses_short": False, "__doc__": base.__doc__}
+    own = next((float(plain[key]) for key in RADII if isinstance(plain.get(key), int | float)), None)
+    return type(name, (base,), body), f"torchattacks:{name}" if library.has(type(attack)) else name, own
 
 
 def label(name: str) -> str:
@@ -151,7 +181,8 @@ def adapt(
         else:
             columns.append((name, kind, field(default=parameter.default)))
     body = {"build": staticmethod(cls), "__doc__": cls.__doc__, **marks, "radius": radius, "derived": derived}
-    return make_dataclass(cls.__name__, columns, bases=(base,), namespace=body, frozen=True, kw_only=True)
+    name = getattr(cls, "__name__", type(cls).__name__)
+    return make_dataclass(name, columns, bases=(base,), namespace=body, frozen=True, kw_only=True)
 
 
 def _parameters(cls: Callable[..., Any]) -> dict[str, inspect.Parameter]:

@@ -69,6 +69,8 @@ TRAPS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 class Library(Foreign):
     """An attack of the library, with its traps."""
 
+    refuses_short: ClassVar[bool] = True
+    """Whether steps that cannot reach the radius are refused; those of an object that was handed over are told."""
     nearest: ClassVar[bool] = False
     """Whether it looks for the nearest adversarial image, whatever the radius."""
     clipped: ClassVar[bool] = False
@@ -80,7 +82,7 @@ class Library(Foreign):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.short():
+        if self.short() and self.refuses_short:
             settings = self.settings()
             raise BadInput(
                 f"{settings['steps']} steps of alpha {settings['alpha']:g} cannot reach the radius {self.eps:g}; "
@@ -119,6 +121,11 @@ class Library(Foreign):
             near = distances(proposed - images, self.norm) <= self.eps + slack(self.eps)
             return torch.where(near.view(-1, 1, 1, 1), proposed, images)
         return put_back(images, proposed, self.eps, self.norm) if self.clipped else proposed
+
+
+def has(cls: type) -> bool:
+    """Whether a class is one of the library's attacks."""
+    return getattr(torchattacks, cls.__name__, None) is cls and cls.__name__ in torchattacks.__all__
 
 
 def names() -> list[str]:

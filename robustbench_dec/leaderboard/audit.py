@@ -34,6 +34,10 @@ FLAGS: Mapping[str, str] = {
     "budget": "the attack left its ball and was put back",
     "box": "the attack left [0, 1] and was put back",
     "nan": "the attack returned NaN or infinity, and the image was put back",
+    "model": "the attack changed its copy of the network",
+    "passes": "the attack asked the network more often than allowed, and images stayed as they were",
+    "short_steps": "the attack's steps together are shorter than its radius",
+    "gradient": "the network's gradient is not the one of its answers",
 }
 
 

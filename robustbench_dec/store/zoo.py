@@ -125,12 +125,14 @@ def list_models(pattern: str = "*") -> list[str]:
         return []
 
 
-def load_model(name: str, device: str = "cpu") -> nn.Module:
+def load_model(name: str | Path, device: str = "cpu") -> nn.Module:
     """A network of the zoo by its name, or of a checkpoint by its path: images in [0, 1] in, logits out, eval mode.
 
     Its `card`, a RunRecord, tells where it comes from.
     """
-    path = Path(name)
+    if not isinstance(name, str | Path):
+        raise BadInput(f"load_model takes a name of the zoo or a path, not {name!r}")
+    path, name = Path(name), str(name)
     if name in list_models():
         (entry,) = entries(name)
     elif path.exists() or path.suffix:

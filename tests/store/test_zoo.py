@@ -207,9 +207,9 @@ def test_benchmark_knows_the_data_of_a_model_of_the_zoo(at_home: zoo.Entry) -> N
     images = at_home.problem().images
     right = predictions(model, images.test_images[:40].float() / 255) == images.test_labels[:40]
     assert result.clean_acc == pytest.approx(right.double().mean().item())
-    worst = torch.stack([outcome.robust for _, _, outcome in result.cells]).all(0)
+    worst = torch.stack([cell.outcome.robust for cell in result.cells]).all(0)
     assert result.robust_acc == worst.double().mean().item() < result.clean_acc
-    assert [settings["steps"] for _, settings, _ in result.cells] == [5, 5, 5]
+    assert [cell.attack.settings()["steps"] for cell in result.cells] == [5, 5, 5]
 
 
 def test_benchmark_refuses_what_it_cannot_measure() -> None:
