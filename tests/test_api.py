@@ -45,7 +45,8 @@ class Theirs:
 
 
 def run(model: nn.Module, attacks: Any = "fgsm", **options: Any) -> Benchmark:
-    return benchmark(model, attacks=attacks, **{"dataset": "digits", "n_examples": 40, "progress": False} | options)
+    usual: dict[str, Any] = {"dataset": "digits", "n_examples": 40, "progress": False}
+    return benchmark(model, attacks=attacks, **usual | options)
 
 
 def test_an_attack_may_be_a_name_a_class_an_object_or_a_function(model: nn.Module) -> None:
@@ -76,7 +77,7 @@ def test_an_attack_may_be_a_name_a_class_an_object_or_a_function(model: nn.Modul
 def test_objects_have_their_radius_and_classes_get_each(model: nn.Module) -> None:
     result = run(model, [Mine, Mine(eps=0.3), torchattacks.FGSM(model, eps=0.02)], eps=["8/255", 0.1])
     assert [cell.attack.eps for cell in result.cells] == [8 / 255, 0.1, 0.3, 0.02]
-    weak = run(model, {a_function: {"share": 0.1}}, eps=0.1)  # type: ignore[dict-item]
+    weak = run(model, {a_function: {"share": 0.1}}, eps=0.1)
     assert weak.robust_acc > run(model, a_function).robust_acc
 
 
@@ -169,7 +170,7 @@ def test_every_bad_argument_is_one_sentence(bad: dict[str, Any], words: str, mod
         "progress": False,
     } | bad
     with pytest.raises(BadInput, match=words):
-        benchmark(**arguments)
+        benchmark(**arguments | {"progress": False} | bad)
 
 
 def test_load_model_takes_a_name() -> None:
