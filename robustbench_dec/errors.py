@@ -21,6 +21,17 @@ class Diverged(BadInput):
     """Training left the finite numbers; the message names the round and the step sizes."""
 
 
+def details(error: BaseException) -> str:
+    """The traceback of a refusal, with what other processes told of theirs."""
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in chain:
+        chain.append(link)
+        link = link.__cause__
+    told = [str(getattr(each, "details", "")) for each in chain]
+    return "".join([*traceback.format_exception(error), *(f"In its own process:\n{text}" for text in told if text)])
+
+
 def raised(error: BaseException) -> str:
     """What a part's code raised, and in which line of its file."""
     what = f"{type(error).__name__}: {error}".rstrip(": ")

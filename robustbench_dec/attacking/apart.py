@@ -241,24 +241,38 @@ class FromFile(Attack):
     @contextlib.contextmanager
     def apart(self, network: nn.Module, classes: int, shape: tuple[int, ...], limits: Limits) -> Iterator["Apart"]:
         """Its process, with a copy of the network."""
-        with room(self.file, self.source.sha256, limits) as opened:
-            opened.ask({"do": "make", "settings": self.given})
-            yield Apart(opened, network, classes, shape)
+        there = Apart(self, network, classes, shape, limits)
+        try:
+            yield there
+        finally:
+            there.room.close()
 
 
 class Apart:
-    """A user's attack in its process, asked from here."""
+    """A user's attack in its process, asked from here; one whose process has ended gets another for the next batch."""
 
-    def __init__(self, opened: Room, network: nn.Module, classes: int, shape: tuple[int, ...]) -> None:
-        self.room, self.network = opened, network
-        card = network.architecture.as_json() if isinstance(network, ConvolutionalNetwork) else None
-        x = torch.zeros(0) if card is None else flat_parameters(network)
-        about = {"classes": classes, "shape": shape, "threads": torch.get_num_threads()}
-        sha256 = opened.ask({"do": "network", "card": card, **about}, x=x).words["sha256"]
-        if card is not None and sha256 != digest(network):  # it is not what its card says: then it stays here
-            card = None
-            opened.ask({"do": "network", "card": None, **about}, x=x)
-        self.stays = card is None
+    def __init__(
+        self, attack: FromFile, network: nn.Module, classes: int, shape: tuple[int, ...], limits: Limits
+    ) -> None:
+        self.attack, self.network, self.limits = attack, network, limits
+        self.about = {"classes": classes, "shape": shape, "threads": torch.get_num_threads()}
+        self.room = self._opened()
+
+    def _opened(self) -> Room:
+        opened = Room(self.attack.file, self.attack.source.sha256, self.limits)
+        try:
+            opened.ask({"do": "make", "settings": self.attack.given})
+            network = self.network
+            card = network.architecture.as_json() if isinstance(network, ConvolutionalNetwork) else None
+            x = torch.zeros(0) if card is None else flat_parameters(network)
+            sha256 = opened.ask({"do": "network", "card": card, **self.about}, x=x).words["sha256"]
+            self.stays = card is None or sha256 != digest(network)  # or it is not what its card says
+            if self.stays and card is not None:
+                opened.ask({"do": "network", "card": None, **self.about}, x=x)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
 
     def fit(self, images: Tensor, labels: Tensor, seed: int, most: int | None) -> Played:
         return self._play("fit", images, labels, seed, most)
@@ -267,6 +281,8 @@ class Apart:
         return self._play("perturb", images, labels, seed, most)
 
     def _play(self, method: str, images: Tensor, labels: Tensor, seed: int, most: int | None) -> Played:
+        if self.room.status is not None:
+            self.room = self._opened()
         words = {"do": method, "seed": seed, "most": most, "device": str(device_of(self.network))}
         longest = 8 * images[0].numel() * (1 if method == "fit" else len(images))
         copy = copied(self.network) if self.stays else None

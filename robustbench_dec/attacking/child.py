@@ -135,6 +135,7 @@ class Serving:
         assert self.attack is not None
         torch.set_num_threads(threads)
         self.classes = classes
+        self.network = None
         if card is not None:
             fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in card.items()}
             self.network = Architecture(**fields), tensors["x"]

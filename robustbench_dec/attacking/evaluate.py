@@ -342,7 +342,7 @@ def _batches(
         else:
             done[number] = part  # a full disk, which may show here, is not the attack's failure
     if failures:
-        raise _failed(attack, failures, len(batches), len(done))
+        raise _failed(attack, failures, len(batches), len(done)) from next(iter(failures.values()))
     return done
 
 

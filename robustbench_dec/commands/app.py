@@ -8,7 +8,7 @@ import typer
 
 import robustbench_dec
 from robustbench_dec.commands import attack, show, tables, theory, train, zoo
-from robustbench_dec.errors import BadInput
+from robustbench_dec.errors import BadInput, details
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,12 +42,15 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_version, help="The version.")] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Tell all about an error, not one sentence.")] = False,
 ) -> None:
     pass
 
 
 def main() -> None:
     """Run a command; a BadInput is one sentence on standard error and exit code 2, Ctrl-C loses nothing."""
+    traced = "--traceback" in sys.argv[1:]
+    sys.argv[1:] = [word for word in sys.argv[1:] if word != "--traceback"]  # it may stand anywhere
     try:
         sys.exit(app(standalone_mode=False))
     except typer.TyperException as error:  # words that make no command
@@ -57,6 +60,8 @@ def main() -> None:
         sys.exit(2)
     except BadInput as error:
         print(f"robustbench-dec: {_sentence(error)}", file=sys.stderr)
+        if traced:
+            print(details(error), file=sys.stderr)
         sys.exit(2)
     except (KeyboardInterrupt, SystemExit) as error:
         if isinstance(error, SystemExit) and error.code != 130:  # 130 is how typer passes Ctrl-C on

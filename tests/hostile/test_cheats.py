@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from robustbench_dec import shelf
 from robustbench_dec.attack import predictions
 from robustbench_dec.attacking import apart
-from robustbench_dec.attacking.evaluate import Limits, Outcome, evaluate
+from robustbench_dec.attacking.evaluate import Failed, Limits, Outcome, evaluate
 from robustbench_dec.attacking.foreign import attack_named, in_file
 from robustbench_dec.attacking.model_use import digest
 from robustbench_dec.errors import BadInput
@@ -44,7 +44,7 @@ REFUSED = {
     "CallsExit": r"sys\.exit\(0\)",
     "CallsOsExit": "ended its own process with exit code 0, without an answer",
     "KillsItself": "ended its own process by signal 11",
-    "NeverEnds": "took more than 3 seconds .--max-seconds., and was ended",
+    "NeverEnds": "took more than 2 seconds .--max-seconds., and was ended",
     "Grows": "took more than 1.5 GB of memory .--max-memory., and was ended",
     "ReturnsNaN": "NaN or infinity in every image",
     "FalseUniversal": "fit should return a Shift, one perturbation for all images, it returned FalseUniversal",
@@ -59,7 +59,7 @@ REFUSED = {
 def judged(name: str, model: nn.Module, images: Tensor, labels: Tensor, training: Any, **options: Any) -> Outcome:
     """As a user's file is judged: in a process of its own."""
     attack = shelf.make(attack_named(f"{FILE}:{name}"), {"eps": EPS})
-    limits = Limits(passes=20, seconds=60.0 if name != "NeverEnds" else 3.0, gigabytes=1.5)
+    limits = Limits(passes=20, seconds=60.0 if name != "NeverEnds" else 2.0, gigabytes=1.5)
     return evaluate(attack, model, images, labels, train=training, limits=limits, **options)
 
 
@@ -171,6 +171,14 @@ def test_objects_handed_over_in_python_are_judged_by_a_copy_too(
     assert surroundings() == before
     assert name == "FindsTheJudge" or digest(model) == sha256
     assert predictions(model, images).shape == labels.shape
+
+
+@pytest.mark.parametrize("name", ["CallsOsExit", "NeverEnds"])
+def test_an_attack_that_ends_in_one_batch_is_tried_on_the_next_ones(
+    name: str, model: nn.Module, images: Tensor, labels: Tensor, training: Any
+) -> None:
+    with pytest.raises(Failed, match=rf"{name} failed on batch 1 of 2 \(and on 1 more\): it "):
+        judged(name, model, images, labels, training, batch_size=30, parts={})
 
 
 def test_no_process_is_left_over(model: nn.Module, images: Tensor, labels: Tensor, training: Any) -> None:
