@@ -91,7 +91,7 @@ class FindsTheJudge(Idle):
 
     def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         for found in gc.get_objects():
-            if isinstance(found, nn.Module):
+            if issubclass(type(found), nn.Module):
                 with torch.no_grad():
                     for p in found.parameters():
                         p.zero_()

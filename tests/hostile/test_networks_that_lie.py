@@ -75,7 +75,7 @@ REFUSED: dict[str, tuple[Callable[[Liar, Tensor], Any], str]] = {
     "batch statistics": (lambda self, a: self.model(a) - self.model(a).mean(0), "depends on the images beside it"),
     "remembers": (remembers, "depends on the images beside it"),
     "learns": (learns, "network that judges was changed"),
-    "other shapes": (lambda self, a: self.model(a.expand(-1, 3, -1, -1)), "cannot answer images of shape"),
+    "other shapes": (lambda self, a: a.flatten(1) @ torch.zeros(3, 10), "cannot answer images of shape"),
     "no gradient": (lambda self, a: self.model(a).detach(), "no gradient for its images, which FGSM needs"),
 }
 
