@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import torch
@@ -62,6 +62,10 @@ class Attack(Part):
         if self.universal:
             raise BadInput("a universal perturbation is fitted before it is applied: call fit first")
         raise BadInput(f"{type(self).__name__} has no perturb, which an attack on single images needs")
+
+    def recipe(self) -> dict[str, Any]:
+        """The settings from which it can be made again, in another process."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.init}
 
     def remarks(self) -> tuple[str, ...]:
         """Flags that follow from its settings alone."""

@@ -235,6 +235,9 @@ class FromFile(Attack):
     def settings(self) -> dict[str, Any]:
         return dict(self.told["settings"])
 
+    def recipe(self) -> dict[str, Any]:
+        return dict(self.given)
+
     def remarks(self) -> tuple[str, ...]:
         return tuple(self.told["remarks"])
 

@@ -60,7 +60,7 @@ class Request:
         return label(self.name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        settings = {part.name: getattr(self.attack, part.name) for part in fields(self.attack) if part.init}
+        settings = self.attack.recipe()
         given = {part.name: getattr(self, part.name) for part in fields(self) if part.init and part.name != "attack"}
         return _again, (given, settings, self.key)
 
