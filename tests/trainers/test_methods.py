@@ -701,7 +701,7 @@ def test_check_tries_on_the_device_that_it_is_told() -> None:
 def test_trainers_of_the_shelf_keep_the_promises_that_check_asks_for(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check, "MANY", 800 if name not in UNCORRECTED else 25)
+    monkeypatch.setattr(check, "MANY", 800)
     *others, last = check.verdicts(drawing(name, batch=8))
     assert {verdict.outcome for verdict in others} == {"kept"} and len(others) == len(check.PROMISES) - 1
     assert last.outcome == ("lacks" if name in UNCORRECTED else "kept")
@@ -711,10 +711,18 @@ def test_check_lacks_nothing_to_say_of_a_method_without_correction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Decentralised SGD stops elsewhere by design: no fault, and no exit code of one."""
-    monkeypatch.setattr(check, "MANY", 200)
+    monkeypatch.setattr(check, "MANY", 800)
     result = checked(tmp_path, MINE.replace("net.mix(X - self.eta_x * Vx,", "net.mix(X - self.eta_x * Gx_prev,"))
     assert result.exit_code == 0 and "lacks   it finds the stationary point" in result.output
     assert "BROKEN" not in result.output
+
+
+def test_check_tells_an_update_that_stops_elsewhere_on_equal_nodes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "MANY", 200)
+    result = checked(tmp_path, MINE.replace("oracle.project(Y)", "oracle.project(0 * Y)"))
+    assert result.exit_code == 1 and "on equal nodes" in result.output
 
 
 FAULTS = {
