@@ -1,7 +1,7 @@
 """A table of claims as it is asked for, such as tables/table1.toml: what is said of methods, and how it is measured."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -37,6 +37,8 @@ class Task:
     seed: int
     goals: tuple[float, ...]
     budget: int
+    window: int | None = None
+    """Rounds whose median norm is judged, in a run that is never stopped as stalled; None: first hits, and stalls."""
     settings: ClaimSettings = field(init=False)
     id: str = field(init=False)
     _trainer: Trainer = field(init=False, repr=False, compare=False)
@@ -58,9 +60,11 @@ class Task:
             goals=self.goals,
             budget=self.budget,
             seed=self.seed,
+            window=self.window,
         )
         rule = [SCHEMA, EXPLOSION, FIRST_LOOK, EVERY, LITTLE, DOWN]
-        digest = files.digest([rule, settings.model_dump(mode="json")])[:12]
+        unsaid = {"window"} if self.window is None else None
+        digest = files.digest([rule, settings.model_dump(mode="json", exclude=unsaid)])[:12]
         resolved = {"settings": settings, "id": f"{trainer.source.name}-s{self.seed}-{digest}"}
         for name, value in (resolved | {"_trainer": trainer, "_problem": problem}).items():
             object.__setattr__(self, name, value)
@@ -112,8 +116,20 @@ class GridSpec(Strict):
     ratio: list[PositiveFloat] = Field(min_length=1)
 
 
+class JudgeSpec(Strict):
+    """How a run is judged: to the end of its budget, by a running median, at step sizes that are stable.
+
+    A goal is reached when the median norm of the last `window` rounds is at most the goal (of the last round where the
+    gradients are full: nothing is noise there). LU and HR name the variants that the ticks are judged by.
+    """
+
+    window: int = Field(ge=1)
+    LU: tuple[str, str]
+    HR: str
+
+
 class Spec(Strict):
-    """The whole table."""
+    """The whole table. Without `judge`, a goal is reached at its first hit, and a run that stalls is stopped."""
 
     title: str
     caption: str
@@ -126,6 +142,7 @@ class Spec(Strict):
     network: NetworkSpec
     server: NetworkSpec
     tune: GridSpec
+    judge: JudgeSpec | None = None
     methods: list[MethodSpec] = Field(min_length=1)
 
     def places(self) -> Iterator["Place"]:
@@ -149,7 +166,13 @@ class Spec(Strict):
             seed=seed,
             goals=tuple(self.goals),
             budget=self.budget,
+            window=self._window(method.variants[place.variant]),
         )
+
+    def _window(self, settings: Mapping[str, Any]) -> int | None:
+        if self.judge is None:
+            return None
+        return self.judge.window if settings.get("batch", self.bench["m"]) < self.bench["m"] else 1
 
 
 class Place(NamedTuple):

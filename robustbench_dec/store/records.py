@@ -201,6 +201,7 @@ class ClaimSettings(Record):
     goals: tuple[float, ...]
     budget: int
     seed: int
+    window: int | None = None
 
 
 class ClaimRecord(Made):

@@ -23,6 +23,7 @@ from robustbench_dec.errors import BadInput
 from robustbench_dec.specs.claims import Place, Spec, Steps
 from robustbench_dec.store.results import Claims
 from robustbench_dec.theory.claims_runs import measured
+from robustbench_dec.theory.stability import spectral_radius
 
 MEASURED = ("sfo", "rounds", "exchanges", "all_reduces")
 
@@ -59,6 +60,14 @@ def _tried(specification: Spec, place: Place, results: Claims, device: str) -> l
         if settings in known:  # without y, points that differ only in eta_y are one
             continue
         known.append(settings)
+        radius = {}
+        if specification.judge is not None:
+            net = task.network.connect(grid.seed)
+            radius = {"radius": spectral_radius(task.build_trainer(), task.build_problem(), net)}
+            if not radius["radius"] < 1:
+                refused: dict[str, Any] = {"goal": goal, "ended": "unstable", "rounds": 0, "sfo": None, "floor": None}
+                rows.append({**place._asdict(), **steps._asdict(), **refused, **radius})
+                continue
         record = measured(task, results, device)
         costs = record.reached[f"{goal:g}"]
         beaten = record.ended == "budget" and least < grid.budget
@@ -71,6 +80,7 @@ def _tried(specification: Spec, place: Place, results: Claims, device: str) -> l
                 "rounds": record.ledger.rounds,
                 "sfo": costs and costs["sfo"],
                 "floor": record.floor,
+                **radius,
             }
         )
         least = min(least, costs["sfo"]) if costs else least

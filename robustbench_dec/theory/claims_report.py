@@ -73,23 +73,27 @@ def summary(specification: Spec, rows: pd.DataFrame) -> pd.DataFrame:
 
 def seen_LU(specification: Spec, method: MethodSpec, cells: pd.DataFrame) -> Seen:
     """How many times fewer rounds the second variant needs than the first, on equal nodes and on different ones."""
-    if len(method.variants) < 2:
+    judge = specification.judge
+    pair = list(judge.LU) if judge else list(method.variants)[:2]
+    if len(pair) < 2 or not {*pair} <= {*method.variants}:
         return Seen(None, "")
     found = _by_key(cells)
     goal = specification.goals[0]
-    first, second = list(method.variants)[:2]
-    ratios = []
+    ratios, texts = [], []
     for heterogeneity in specification.heterogeneity:
-        slow, fast = (found[method.name, variant, heterogeneity, goal] for variant in (first, second))
-        ratios.append(slow.rounds_median / fast.rounds_median if slow.reached and fast.reached else None)
-    texts = ["not reached" if ratio is None else f"{ratio:.1f}x" for ratio in ratios]
+        slow, fast = (found[method.name, variant, heterogeneity, goal] for variant in pair)
+        both = slow.reached and fast.reached
+        ratios.append(slow.rounds_median / fast.rounds_median if both else None)
+        spread = _spread(slow, fast, "rounds") if both and judge else ""
+        texts.append(f"{ratios[-1]:.1f}x{spread}" if both else "not reached")
     return Seen(ratios[0] is not None and ratios[0] >= WORTH, f"{texts[0]}; {texts[1]}")
 
 
 def seen_HR(specification: Spec, method: MethodSpec, cells: pd.DataFrame) -> Seen:
     """How many times more oracle calls different nodes cost than equal ones, at the tightest goal that those reach."""
     found = _by_key(cells)
-    variant = list(method.variants)[-1]
+    judge = specification.judge
+    variant = judge.HR if judge and judge.HR in method.variants else list(method.variants)[-1]
     equal, different = specification.heterogeneity
     for goal in sorted(specification.goals):
         easy, hard = (found[method.name, variant, h, goal] for h in (equal, different))
@@ -98,8 +102,15 @@ def seen_HR(specification: Spec, method: MethodSpec, cells: pd.DataFrame) -> See
         if not hard.reached:
             return Seen(False, f"{_goal(goal)}: floor {_number(hard.floor_median)}")
         ratio = hard.sfo_median / easy.sfo_median
-        return Seen(True, f"{_goal(goal)}: {ratio:.1f}x")
+        return Seen(True, f"{_goal(goal)}: {ratio:.1f}x{_spread(hard, easy, 'sfo') if judge else ''}")
     return Seen(None, "no goal reached on equal nodes")
+
+
+def _spread(above: Any, below: Any, cost: str) -> str:
+    """The least and the largest ratio that any two seeds have."""
+    least = getattr(above, f"{cost}_min") / getattr(below, f"{cost}_max")
+    most = getattr(above, f"{cost}_max") / getattr(below, f"{cost}_min")
+    return f", {least:.1f} to {most:.1f}"
 
 
 def contradictions(specification: Spec, cells: pd.DataFrame) -> Iterator[tuple[MethodSpec, str]]:
@@ -124,7 +135,8 @@ def _markdown(specification: Spec, cells: pd.DataFrame) -> str:
         body.append([name, *formulas, *map(escape_markdown, _claims(specification, method, cells))])
     parts += ["## Said and seen", grid(["Method", "SFO", "Communication", *CLAIMS], body)]
     for heterogeneity in specification.heterogeneity:
-        what = "equal nodes" if heterogeneity == 0 else "different nodes"
+        slightly = "equal nodes" if heterogeneity == 0 else "slightly different nodes"
+        what = slightly if heterogeneity == specification.heterogeneity[0] else "different nodes"
         parts.append(f"## Measured on {what} (heterogeneity {heterogeneity:g})")
         head = ["Method", "Variant", "eta\\_x, eta\\_y"]
         for goal in specification.goals:
@@ -224,6 +236,25 @@ def _costs(cell: Any) -> list[str]:
 def _notes(specification: Spec) -> list[str]:
     equal, different = specification.heterogeneity
     graph, n = specification.network.graph, specification.network.nodes
+    judge = specification.judge
+    if judge is not None:
+        return [
+            f"Medians over {len(specification.seeds)} seeds, in brackets the smallest and the largest. SFO calls are "
+            f"per node, one call is a sample's pair of gradients, charged when it moves x or y; exchanges are "
+            f"synchronous swaps with all neighbours; avg are all-reduces, exact averages over all nodes, counted "
+            f"apart. {n} nodes: a {graph} for decentralized methods, a server for the others. Reached: the median "
+            f"norm of {judge.window} rounds is at most the goal, with full gradients the norm itself. Every run goes "
+            f"on until it has reached all goals or spent {specification.budget:,} SFO calls per node; the floor is "
+            f"the median of the norm over its last quarter. Step sizes: the same grid for all, the fewest SFO calls "
+            f"to the first goal among the points whose round, linearised, has a spectral radius below 1.",
+            f"Nodes of heterogeneity {equal:g} instead of equal ones: equal nodes with full gradients never disagree, "
+            f"and every network is a server to them. LU seen: rounds of '{judge.LU[0]}' over rounds of "
+            f"'{judge.LU[1]}' to {_goal(specification.goals[0])}, on heterogeneity {equal:g}; {different:g}, with "
+            f"their range over seeds; yes if at least {WORTH:g} on the first. HR seen: SFO calls of '{judge.HR}', or "
+            f"of the last variant where there is none, on heterogeneity {different:g} over those on {equal:g}, at the "
+            f"tightest goal that is reached on the latter; yes if it is reached on the former too. † Not in the "
+            f"paper's table.",
+        ]
     return [
         f"Medians over {len(specification.seeds)} seeds, in brackets the smallest and the largest. SFO calls are per "
         f"node, one call is a sample's pair of gradients; exchanges are synchronous swaps with all neighbours; avg are "

@@ -74,9 +74,9 @@ def run(task: Task, device: str = "cpu") -> ClaimRecord:
     try:
         for at in rounds(trainer, oracle, net, budget, watch):
             for goal in task.goals:
-                if at.costs["rounds"] and at.value <= goal and reached[f"{goal:g}"] is None:
+                if at.costs["rounds"] and _judged(norms, task.window) <= goal and reached[f"{goal:g}"] is None:
                     reached[f"{goal:g}"] = {name: at.costs[name] for name in COSTS}
-            ended = _ended(norms, all(reached.values()), budget.spent(at.costs))
+            ended = _ended(norms, all(reached.values()), budget.spent(at.costs), may_stall=task.window is None)
             if ended or _kept(at.costs["rounds"]):
                 curve.append((at.costs["rounds"], at.costs["sfo"], _short(at.value)))
             if ended:
@@ -106,14 +106,21 @@ def run(task: Task, device: str = "cpu") -> ClaimRecord:
     )
 
 
-def _ended(norms: list[float], all_reached: bool, spent: bool) -> str:
+def _judged(norms: list[float], window: int | None) -> float:
+    """The last norm, or the median of the last `window`; infinite before there are so many."""
+    if window is None or window == 1:
+        return norms[-1]
+    return median(norms[-window:]) if len(norms) > window else math.inf
+
+
+def _ended(norms: list[float], all_reached: bool, spent: bool, may_stall: bool = True) -> str:
     """Why a run that has not diverged ends here: reached, budget or stalled; nothing if it goes on."""
     if all_reached:
         return "reached"
     if spent:
         return "budget"
     t = len(norms) - 1
-    if t >= FIRST_LOOK and t % EVERY == 0:
+    if may_stall and t >= FIRST_LOOK and t % EVERY == 0:
         before, after = median(norms[t // 4 : t // 2]), median(norms[t // 2 :])
         return "stalled" if LITTLE * before < after < DOWN * norms[0] else ""
     return ""

@@ -180,6 +180,48 @@ def test_a_stalled_run_ends_early_with_its_floor() -> None:
     assert record.floor is not None and record.floor > 0.05  # without a correction, different nodes drift
 
 
+def test_a_judged_run_is_never_stopped_as_stalled_and_its_goals_are_those_of_a_running_median() -> None:
+    local = {"eta_x": 0.05, "eta_y": 0.2, "K": 5, "batch": 2}
+    stopped = measure.run(task("local_sgda", trainer_settings=local, budget=6000))
+    judged = measure.run(task("local_sgda", trainer_settings=local, budget=6000, window=9))
+    assert stopped.ended == "stalled" and judged.ended == "budget"
+    assert judged.ledger.sfo == 6000 > stopped.ledger.sfo
+    noisy: dict[str, object] = {
+        "trainer_settings": {"eta_c": 0.1, "eta_d": 0.4, "K": 1, "batch": 1},
+        "bench": {"m": 8, "noise": 0.5},
+        "budget": 1500,
+    }
+    floor = measure.run(task("dec_fedtrack", **noisy, goals=(1e-9,), window=25)).floor
+    assert floor is not None
+    below = round(0.3 * floor, 3)
+    hit = measure.run(task("dec_fedtrack", **noisy, goals=(below,)))
+    held = measure.run(task("dec_fedtrack", **noisy, goals=(below,), window=25))
+    assert hit.reached[f"{below:g}"] is not None  # by chance
+    assert held.reached[f"{below:g}"] is None and held.ended == "budget"
+    assert len({task(window=5).id, task(window=6).id, task().id}) == 3
+
+
+def test_an_unstable_point_is_refused_in_tuning_even_if_it_hits_the_goal_first(tmp_path: Path) -> None:
+    text = TABLE.replace("[tune]", '[judge]\nwindow = 5\nLU = ["K = 1", "K = 3"]\nHR = "K = 3"\n\n[tune]')
+    path = written(tmp_path, re.sub(r"eta_y = .*", "eta_y = [6.4, 0.2]", text))
+    specification = claim_specs.read(path)
+    home = Results(tmp_path / "tune").claims("tiny")
+    frame = pd.read_csv(table1.tune(specification, "tiny", home, tmp_path, progress=False))
+    assert {"unstable"} < set(frame["ended"])
+    assert (frame.loc[frame["ended"] == "unstable", "radius"] >= 1).all()
+    assert (frame.loc[frame["ended"] != "unstable", "radius"] < 1).all()
+    assert not (frame.loc[frame["taken"] == "yes", "ended"] == "unstable").any()
+
+
+def test_the_specification_of_the_judged_table_is_whole(tracked: Path) -> None:
+    judged = claim_specs.read(tracked / "tables" / "table1-judged.toml")
+    assert judged.judge is not None and judged.tune.seed not in judged.seeds and len(judged.seeds) >= 5
+    assert judged.heterogeneity[0] > 0
+    for method in judged.methods:
+        if "K = 5, full" in method.variants:
+            assert "K = 1, full" in method.variants
+
+
 def test_the_device_is_where_it_trains() -> None:
     with pytest.raises(RuntimeError, match="meta"):  # tensors there have no values to tell
         measure.run(task(), device="meta")

@@ -1,0 +1,76 @@
+"""Stability: the spectral radius of a trainer's round on the quadratic, where a round with exact gradients is affine.
+
+    s+ = A s + b,   s all of the state but its counters;   radius = max |eigenvalue of A| ^ (1 / rounds in A)
+
+A is built column by column, from what a round makes of a unit step in every number of the state. Where the trainer has
+a period (GT-DA's descents, SPIDER's restarts), A is the product over one period. Conserved quantities, such as the mean
+of corrections, have the eigenvalue 1 exactly; no run moves along them, so they are left out. Minibatches do not change
+A's mean; DREAM is taken with a fresh estimate in every step. A radius of 1 or more means: run on, this diverges, even
+if it passes close by a solution first.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from robustbench_dec.errors import BadInput
+from robustbench_dec.network import Network
+from robustbench_dec.oracle import Oracle, Toss
+from robustbench_dec.problem import Batch
+from robustbench_dec.problems.quadratic import Quadratic
+from robustbench_dec.trainer import Trainer
+
+CONSERVED = 1e-7
+"""An eigenvalue so close to 1 is a conserved quantity."""
+
+
+class ExactOracle(Oracle):
+    """Every minibatch is a node's whole share, and every coin shows heads."""
+
+    def draw(self, size: int, busy: Toss | None = None) -> Batch:
+        if busy is None:
+            return self.shards
+        return tuple(part[busy.here[:, 0]] for part in self.shards)
+
+    def coins(self, probability: float, but: Toss | None = None) -> Toss:
+        heads = torch.ones(self.nodes, 1, dtype=torch.bool)
+        return Toss(heads if but is None else heads & ~but.heads, self.rows)
+
+
+def spectral_radius(trainer: Trainer, problem: Quadratic, net: Network) -> float:
+    """The largest factor by which a round can stretch the distance between two runs, in the long run."""
+    if problem.bound is not None or problem.amplitude:
+        raise BadInput("a round is affine only where y is free and Phi quadratic; leave out bound and amplitude")
+    oracle = ExactOracle(problem, net.nodes, 0, net.ledger)
+    rounds = _period(trainer)
+
+    def after(state: Any) -> Tensor:
+        for _ in range(rounds):
+            state = trainer.step(state, oracle, net)
+        return _flat(state)
+
+    first = trainer.init(oracle, net)
+    image = after(first)
+    columns = []
+    for name, stack in first._asdict().items():
+        if not stack.is_floating_point():
+            continue
+        for k in range(stack.numel()):
+            moved = stack.clone()
+            moved.view(-1)[k] += 1
+            columns.append(after(first._replace(**{name: moved})) - image)
+    values = np.linalg.eigvals(torch.stack(columns, 1).numpy())
+    free = np.abs(values[np.abs(values - 1) > CONSERVED])
+    return float(free.max(initial=0.0) ** (1 / rounds))
+
+
+def _period(trainer: Trainer) -> int:
+    """Rounds after which the trainer does the same things again."""
+    settings = trainer.settings()
+    return next((settings[name] for name in ("period", "q") if isinstance(settings.get(name), int)), 1)
+
+
+def _flat(state: Any) -> Tensor:
+    return torch.cat([stack.flatten() for stack in state if stack.is_floating_point()])
