@@ -95,7 +95,7 @@ class Ledger:
         return {"sfo_total": self.nodes * self.sfo, "sfo_split_total": self.nodes * (self.sfo_x + self.sfo_y)}
 
     def row(self) -> dict[str, int]:
-        """The counts by name, as they stand in run.json and in the curves."""
+        """The counts by name, as they stand in records and in the curves."""
         return {one.name: getattr(self, one.name) for one in fields(self) if one.type is int}
 
     def saved(self) -> dict[str, Any]:

@@ -336,12 +336,13 @@ def test_faults_decide_the_numbers_and_the_id_and_the_record_tells_them(tmp_path
     assert len(set(sums)) == len(sums) - 1
     assert [record["settings"]["network"]["loss"] for record in records] == [0, 0, 0.3, 0, 0, 0.3, 0.3]
     assert len({str(record["ledger"]) for record in records}) == 1  # lost messages were sent
-    assert all(0 < record["consensus"] < 1 for record in records)
+    assert all(0 < record["classifier"]["consensus"] < 1 for record in records)
 
 
-def test_no_id_of_a_reliable_network_has_changed(tracked: Path) -> None:
+def test_every_setting_of_a_network_is_told_and_the_committed_runs_have_their_ids(tracked: Path) -> None:
     told = spec.NetworkSpec().settings()
-    assert list(told) == ["graph", "nodes", "weights", "pi", "probability", "seed"]
+    faults = ["loss", "stragglers", "varying"]
+    assert list(told) == ["graph", "nodes", "weights", "pi", "probability", "seed", *faults, "matrix_sha256"]
     assert spec.NetworkSpec(loss=0, stragglers=0.0, varying=False).settings() == told
     here = {folder.name for folder in (tracked / "results" / "runs").iterdir()}
     for name in ("table2", "figures"):
