@@ -22,7 +22,12 @@ from robustbench_dec.running.suite import Work
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store.results import Results
 
-AXES = {"sfo": "SFO calls per node (paired)", "exchanges": "Exchanges with neighbours"}
+AXES = {
+    "sfo": "SFO calls per node (paired)",
+    "exchanges": "Exchanges with neighbours",
+    "bytes_per_edge": "Bytes per directed edge",
+    "round": "Rounds",
+}
 GRID = 200
 """Points at which the curves of seeds, whose costs differ a little, are compared."""
 
@@ -50,7 +55,8 @@ def render(specification: spec.Spec, work: Sequence[Work], results: Results, ste
     if "phi" not in frame:
         raise BadInput("figures show Phi, which networks do not know; a specification of robust_logistic would do")
     first, second = (stem.with_name(f"{stem.name}-{number}") for number in (1, 2))
-    contents |= draw(frame.assign(shown=frame["phi"]), ends, first, dict.fromkeys(ends, "Φ(x̄)"))
+    axes = specification.axes
+    contents |= draw(frame.assign(shown=frame["phi"]), ends, first, dict.fromkeys(ends, "Φ(x̄)"), axes)
     accuracy = {title: "Test accuracy (%)" for title in ends}
     shown = frame["test_acc"] if "test_acc" in frame else pd.Series(np.nan, frame.index)
     if "train_acc" in frame:
@@ -58,7 +64,7 @@ def render(specification: spec.Spec, work: Sequence[Work], results: Results, ste
         accuracy |= dict.fromkeys(untested, "Training accuracy (%)")  # there is no test part
         shown = shown.where(~frame["dataset"].isin(untested), frame["train_acc"])
     if shown.notna().any():
-        contents |= draw(frame.assign(shown=100 * shown), ends, second, accuracy)
+        contents |= draw(frame.assign(shown=100 * shown), ends, second, accuracy, axes)
     return contents
 
 
@@ -76,15 +82,38 @@ def gather(work: Sequence[Work], results: Results) -> pd.DataFrame:
         curve = run.curve()
         split = asked.network.nodes * (curve["sfo_x"] + curve["sfo_y"])
         curve.insert(2, "sfo_split_total", split)
-        names = {"dataset": item.block.title, "method": asked.trainer, "seed": asked.seed, "run_id": asked.id}
+        if "server_bytes" in curve:  # a server is a neighbour too: half of it goes there, half comes back
+            curve["bytes_per_edge"] += curve["server_bytes"] / 2
+        names = {"dataset": item.block.title, "method": _entry(item), "seed": asked.seed, "run_id": asked.id}
         parts.append(pd.DataFrame(names, index=curve.index).join(curve))
     if not parts:
         raise BadInput(f"no finished run of these figures is in {results.root}; make the figures first")
     return pd.concat(parts, ignore_index=True)
 
 
+def _entry(item: Work) -> str:
+    """Under which name the run's block has its trainer: gt_gda, or, where it comes more than once, gt_gda cta."""
+    return next(
+        (
+            entry
+            for entry, settings in item.block.trainers.items()
+            if entry.partition(" ")[0] == item.run.trainer and settings == item.run.trainer_settings
+        ),
+        item.run.trainer,
+    )
+
+
+def _title(entry: str) -> str:
+    trainer, _, variant = entry.partition(" ")
+    return f"{titles.method(trainer)} {variant}".rstrip()
+
+
 def draw(
-    frame: pd.DataFrame, ends: Mapping[str, Mapping[str, int | None]], stem: Path, labels: Mapping[str, str]
+    frame: pd.DataFrame,
+    ends: Mapping[str, Mapping[str, int | None]],
+    stem: Path,
+    labels: Mapping[str, str],
+    axes: Sequence[str] = ("sfo", "exchanges"),
 ) -> dict[Path, bytes]:
     """`shown` against each cost, a column of panels per data set; a line is the mean over seeds, a band their range."""
     datasets = [title for title in ends if title in set(frame["dataset"])]
@@ -92,18 +121,19 @@ def draw(
     colours = dict(zip(methods, sns.color_palette("colorblind", len(methods)), strict=True))
     dashes = dict(zip(methods, [None, *style.DASHES[1:], (0, (3, 1, 1, 1, 1, 1))] * len(methods), strict=False))
     with style.sheet():
-        figure = Figure(figsize=(0.4 + 2.3 * max(2, len(datasets)), 4.9), layout="constrained")
-        grid = figure.subplots(len(AXES), len(datasets), squeeze=False)
+        figure = Figure(figsize=(0.4 + 2.3 * max(2, len(datasets)), 0.7 + 2.1 * len(axes)), layout="constrained")
+        grid = figure.subplots(len(axes), len(datasets), squeeze=False)
         for column, title in enumerate(datasets):
             here = frame[frame["dataset"] == title]
-            for row, (axis, label) in enumerate(AXES.items()):
+            for row, axis in enumerate(axes):
                 panel = grid[row][column]
-                end = ends[title][axis] or here[axis].max()
+                # Where no budget ends an axis, the first method's end does: beyond, there is nothing to compare.
+                end = ends[title].get(axis) or here.groupby("method")[axis].max().min()
                 for method in methods:
                     curves = [curve for _, curve in here[here["method"] == method].groupby("seed")]
                     if curves:
                         _line(panel, curves, axis, end, colours[method], dashes[method])
-                panel.set_xlabel(label)
+                panel.set_xlabel(AXES[axis])
                 panel.set_ylabel(labels[title])
                 start = here.loc[here["round"] == 0, "shown"].max()
                 if labels[title].startswith("Φ") and panel.get_ylim()[1] > 1.3 * start:
@@ -112,7 +142,7 @@ def draw(
                 panel.xaxis.set_major_formatter(EngFormatter(sep=""))
             grid[0][column].set_title(title, loc="left", fontweight="bold")
         handles = [
-            Line2D([], [], color=colours[m], linestyle=dashes[m] or "-", linewidth=1.8, label=titles.method(m))
+            Line2D([], [], color=colours[m], linestyle=dashes[m] or "-", linewidth=1.8, label=_title(m))
             for m in methods
         ]
         columns = len(methods) if len(datasets) > 3 else 3

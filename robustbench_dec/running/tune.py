@@ -49,9 +49,10 @@ def tune(
 
 
 def _trials(specification: Spec) -> Iterator[Trial]:
-    short, seed = specification.tune, specification.seeds[0]
+    short = specification.tune
     if short is None:
         raise BadInput("this specification has no [tune] part; see tables/table2.toml for one")
+    seed = specification.seeds[0] if short.seed is None else short.seed
     end = {"rounds": short.rounds, "sfo": short.sfo, "exchanges": short.exchanges}
     for block in specification.blocks:
         attacks = [(attack.name, at) for attack in short.attacks.get(block.title, []) for at in attack.build()]

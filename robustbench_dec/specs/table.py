@@ -51,6 +51,9 @@ class Profile(Strict):
 class TuneSpec(Strict):
     """Short runs on a grid, judged on the validation part: settings of a trainer, or `problem.NAME` of its problem."""
 
+    seed: int | None = Field(
+        default=None, ge=0, description="the table's first unless given; one that it does not report"
+    )
     rounds: int | None = Field(default=None, ge=1)
     sfo: int | None = Field(default=None, ge=1)
     exchanges: int | None = Field(default=None, ge=1)
@@ -68,6 +71,7 @@ class Spec(Strict):
     n_examples: int | None = Field(default=None, ge=1)
     curve_points: int = Field(default=12, ge=1)
     curve_examples: int = Field(default=1000, ge=1)
+    axes: list[Literal["sfo", "exchanges", "bytes_per_edge", "round"]] = Field(["sfo", "exchanges"], min_length=1)
     network: NetworkSpec = NetworkSpec()
     blocks: list[BlockSpec] = Field(min_length=1)
     profiles: dict[str, Profile] = {}
@@ -116,13 +120,13 @@ class Spec(Strict):
             return self.network
         return self.network.model_copy(update={name: getattr(changes, name) for name in changes.model_fields_set})
 
-    def run(self, block: BlockSpec, trainer: str, seed: int, **changes: Any) -> RunSpec:
-        """One run of a block; `changes` replace its fields."""
+    def run(self, block: BlockSpec, entry: str, seed: int, **changes: Any) -> RunSpec:
+        """One run of a block; `changes` replace its fields. "gt_gda cta" is the trainer gt_gda, entered once more."""
         fields: dict[str, Any] = {
             "problem": block.problem,
             "network": self.network_of(block),
-            "trainer": trainer,
-            "trainer_settings": block.trainers[trainer],
+            "trainer": entry.partition(" ")[0] if ".py" not in entry else entry,
+            "trainer_settings": block.trainers[entry],
             "rounds": block.rounds,
             "seed": seed,
             "curve": block.curve,

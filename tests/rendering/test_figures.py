@@ -135,3 +135,41 @@ def test_tuning_judges_by_phi_and_marks_what_diverged(small: spec.Spec, tmp_path
     assert list(rows["eta_x"]) == [0.1, 1e6] and list(rows["diverged"]) == [False, True]
     assert rows["phi"].notna().tolist() == [True, False]
     assert files.read_json(next(tmp_path.glob("runs/*/run.json")))["final"]["phi"] == rows["phi"][0]
+
+
+@pytest.mark.slow
+def test_a_trainer_can_be_entered_twice_and_every_axis_can_be_drawn(small: spec.Spec, tmp_path: Path) -> None:
+    block = small.blocks[0]
+    cta = block.trainers["gt_gda"] | {"order": "cta"}
+    trainers = {"gt_gda": block.trainers["gt_gda"], "gt_gda cta": cta, "dec_fedtrack": block.trainers["dec_fedtrack"]}
+    block = block.model_copy(update={"trainers": trainers})
+    axes = ["sfo", "exchanges", "bytes_per_edge", "round"]
+    wanted = small.model_copy(update={"blocks": [block], "seeds": [0], "axes": axes})
+    by_path.make(wanted, tmp_path / "results")
+    results = Results(tmp_path / "results")
+    frame = figures.gather(suite.listed(wanted), results)
+    assert list(dict.fromkeys(frame["method"])) == ["gt_gda", "gt_gda cta", "dec_fedtrack"]
+    last = frame.groupby("method").last()
+    per_round = last["exchanges"] / last["round"]
+    assert per_round.to_dict() == {"gt_gda": 2, "gt_gda cta": 1, "dec_fedtrack": 1}
+    assert (
+        frame.loc[(frame["method"] == "dec_fedtrack") & (frame["round"] == 0), "bytes_per_edge"].item() > 0
+    )  # its mean
+    written = files.write_all(figures.render(wanted, suite.listed(wanted), results, tmp_path / "four"))
+    assert (tmp_path / "four-1.png") in written
+
+
+def test_tuning_can_have_a_seed_that_is_not_reported() -> None:
+    assert FULL.tune is not None
+    apart = FULL.model_copy(update={"tune": FULL.tune.model_copy(update={"seed": 9})})
+    assert {trial.run.seed for trial in tune._trials(apart)} == {9}
+    assert {trial.run.seed for trial in tune._trials(FULL)} == {FULL.seeds[0]}
+
+
+def test_the_text_about_the_grids_upper_end_is_read_from_its_file(tracked: Path) -> None:
+    frame = pd.read_csv(tracked / "tables" / "figures-tune.csv")
+    size = frame["eta_x"].fillna(frame["eta_c"]) if "eta_c" in frame else frame["eta_x"]
+    best = frame.assign(size=size).loc[frame.groupby(["dataset", "method"])["phi"].idxmin()]
+    largest = (best["size"] == size.max()).sum()
+    said = " ".join((ROOT / "README.md").read_text().split())
+    assert f"the largest eta_x that was tried is the best in {largest} of {len(best)} places" in said
