@@ -293,6 +293,7 @@ def compare(
     page: Path | str | None = None,
     device: str = "cpu",
     progress: bool = True,
+    limits: Limits = Limits(),  # noqa: B008 (frozen)
 ) -> Comparison:
     """Compare an attack with the stored ones on networks that are trained, then gather the leaderboard and its page.
 
@@ -313,6 +314,7 @@ def compare(
         batch_size=batch_size,
         device=device,
         progress=progress,
+        limits=limits,
     )
     everything = gather.rebuild(store)
     written = pages.write(store, Path(page) if page else store.root / "index.html")

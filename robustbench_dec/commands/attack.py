@@ -8,6 +8,9 @@ import typer
 
 from robustbench_dec.commands.options import (
     Device,
+    MaxMemory,
+    MaxPasses,
+    MaxSeconds,
     Results,
     Settings,
     checked,
@@ -25,10 +28,14 @@ def attack(
     eps: Annotated[str, typer.Option(help="Radii, for example 0.05,0.1 or 8/255.")] = "0.1",
     n_examples: Annotated[int | None, typer.Option(min=1, help="First so many test images (default: all).")] = None,
     settings: Settings = [],  # noqa: B006 (typer's way)
+    max_passes: MaxPasses = None,
+    max_seconds: MaxSeconds = 3600.0,
+    max_memory: MaxMemory = 16.0,
     device: Device = "cpu",
 ) -> None:
     """Attack a trained model over a grid of radii; cells that exist are not computed again."""
     from robustbench_dec import shelf
+    from robustbench_dec.attacking.evaluate import Limits
     from robustbench_dec.attacking.foreign import attack_named
     from robustbench_dec.running import cells
     from robustbench_dec.store.problems import problem_of
@@ -37,11 +44,13 @@ def attack(
     run = run_at(folder)
     cls, strengths = attack_named(attack), parse_settings(settings)
     attacks = [(attack, shelf.make(cls, {"eps": radius, **strengths})) for radius in radii(eps)]
-    wanted = cells.requests(attacks, run.record.seed, n_examples=n_examples)
+    limits = Limits(max_passes, max_seconds, max_memory)
+    wanted = cells.requests(attacks, run.record.seed, n_examples=n_examples, limits=limits)
     for cell in cells.attack(run, wanted, problem=problem_of(run.record), device=checked(device)):
         flags = f"  flags: {', '.join(cell.flags)}" if cell.flags else ""
         accuracies = f"{cell.clean_acc:.2%} clean, {cell.robust_acc:.2%} robust"
-        typer.echo(f"{cell.attack} eps={cell.eps:g}: {accuracies}{flags}")
+        limit = "" if cell.max_passes is None else f", at most {cell.max_passes} passes"
+        typer.echo(f"{cell.attack} {cell.norm} {cell.eps:g}{limit}: {accuracies}{flags}")
 
 
 @dataclass(frozen=True)
@@ -69,10 +78,14 @@ def compare(
     tables: Annotated[
         Path | None, typer.Option(help="Folder of the page (default: tables/ beside results/, else the results').")
     ] = None,
+    max_passes: MaxPasses = None,
+    max_seconds: MaxSeconds = 3600.0,
+    max_memory: MaxMemory = 16.0,
     device: Device = "cpu",
 ) -> None:
     """Compare your attack with the stored ones on the networks of the zoo, and add it to the leaderboard."""
     from robustbench_dec import api
+    from robustbench_dec.attacking.evaluate import Limits
     from robustbench_dec.leaderboard import audit as audits
     from robustbench_dec.leaderboard import compare as comparison
     from robustbench_dec.store.results import Results as Store
@@ -87,6 +100,7 @@ def compare(
         results=results,
         page=(tables or page_home(results)) / "index.html",
         device=checked(device),
+        limits=Limits(max_passes, max_seconds, max_memory),
     )
     typer.echo(comparison.text(compared.rows))
     own = compared.own

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from robustbench_dec.specs.table import NetworkSpec
     from robustbench_dec.trainer import Trainer
 
+MaxPasses = Annotated[
+    int | None, typer.Option(min=1, help="Images through the network per image, forward and back together.")
+]
+MaxSeconds = Annotated[float, typer.Option(min=1, help="For a batch or a fit of an attack in a file.")]
+MaxMemory = Annotated[float, typer.Option(min=0.5, help="GB of memory of an attack in a file.")]
 Results = Annotated[Path, typer.Option(help="Folder of runs and the leaderboard.")]
 Device = Annotated[str, typer.Option(help="Where to train and attack: cpu, cuda, cuda:1, mps.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Workers side by side (default: one per core, 1 on a GPU).")]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from robustbench_dec import bars as progress_bars
 from robustbench_dec import files, shelf
 from robustbench_dec.attack import TOLERANCE, Attack, accuracy
+from robustbench_dec.attacking.evaluate import Limits
 from robustbench_dec.attacking.foreign import Saved, attack_named, label
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard.intervals import holm, mcnemar, wilson
@@ -46,6 +47,7 @@ class Row:
 
     model: str
     clean: float
+    norm: str
     eps: float
     mine: Measured
     rivals: tuple[Measured, ...]
@@ -105,6 +107,7 @@ def compare(
     batch_size: int = BATCH_SIZE,
     device: str = "cpu",
     progress: bool = True,
+    limits: Limits = Limits(),  # noqa: B008 (frozen)
 ) -> list[Row]:
     """One row per network and radius, with tests corrected over all of them."""
     rows: list[Row] = []
@@ -114,7 +117,7 @@ def compare(
             raise BadInput(
                 f"{run.folder} is about another checkpoint than {entry.name}; make the entry of the zoo again"
             )
-        rows += Bench(entry, run, n_examples, batch_size, device, progress).rows(newcomer, eps)
+        rows += Bench(entry, run, n_examples, batch_size, device, progress, limits).rows(newcomer, eps)
     tests = [row.p_value for row in rows if row.p_value is not None]
     corrected = iter(holm(tests))
     return [row if row.p_value is None else replace(row, p_holm=next(corrected)) for row in rows]
@@ -123,8 +126,11 @@ def compare(
 class Bench:
     """One network with its stored cells, which are read once."""
 
-    def __init__(self, entry: Entry, run: Run, n_examples: int, batch_size: int, device: str, progress: bool) -> None:
+    def __init__(
+        self, entry: Entry, run: Run, n_examples: int, batch_size: int, device: str, progress: bool, limits: Limits
+    ) -> None:
         self.entry, self.run, self.batch_size, self.device, self.progress = entry, run, batch_size, device, progress
+        self.limits = limits  # of the newcomer
         self.problem = entry.problem()
         self.model: nn.Module = entry.model(device)
         self.n_examples = min(n_examples, len(self.problem.images.test_labels))
@@ -146,7 +152,7 @@ class Bench:
                 for cell in here
                 if (cell.universal or not universal) and not _same(cell, newcomer.label, attack)
             )
-            row = Row(self.entry.name, clean, radius, self._measured(mine), rivals)
+            row = Row(self.entry.name, clean, norm, radius, self._measured(mine), rivals)
             if row.best is not None:
                 broke = int((~row.mine.right & row.best.right).sum())
                 missed = int((row.mine.right & ~row.best.right).sum())
@@ -198,12 +204,21 @@ class Bench:
 
     def _cell(self, name: str, attack: Attack, submitted: Literal["user", "reference"]) -> CellRecord:
         """Stored, on as many images or more; or computed, in a home that is made for it where the network has none."""
+        limits = self.limits if submitted == "user" else Limits()
         for cell in self.cells:
-            if _same(cell, label(name), attack):
+            if cell.max_passes == limits.passes and _same(cell, label(name), attack):
                 return cell
         request = Request(
-            name, attack, self.entry.record.seed, self.n_examples, batch_size=self.batch_size, submitted=submitted
+            name,
+            attack,
+            self.entry.record.seed,
+            self.n_examples,
+            batch_size=self.batch_size,
+            submitted=submitted,
+            limits=limits,
         )
+        if submitted == "reference":
+            progress_bars.say(f"{label(name)} has no stored cell at {attack.norm} {attack.eps:g}, so it is run too")
         self.run.adopt(self.entry.record)
         (cell,) = attack_run(
             self.run,
@@ -233,7 +248,7 @@ def text(rows: Sequence[Row]) -> str:
                 f"{row.model}: first {len(row.mine.right):,} test images, {row.clean:.1%} right without attack",
             ]
             lines.append(
-                f"  {'eps':<7}{'attack':<{width}}  accuracy (95 % interval)   passes per image, forward + back"
+                f"  {row.norm:<7}{'attack':<{width}}  accuracy (95 % interval)   passes per image, forward + back"
             )
         for measured in (row.mine, *sorted(row.rivals, key=lambda rival: rival.accuracy)):
             first = f"{row.eps:<7g}" if measured is row.mine else " " * 7
@@ -249,7 +264,7 @@ def text(rows: Sequence[Row]) -> str:
 def _verdict(row: Row) -> str:
     gain = f"breaks {row.gained} images that nothing else broke, misses {row.missed}"
     if row.best is None:
-        return f"{gain}; no stored attack has this radius in its norm"
+        return f"{gain}; no stored attack has this radius in {row.norm}"
     return f"{gain}; against {row.best.attack} p = {row.p_value:.2g}, corrected {row.p_holm:.2g} (McNemar, Holm)"
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from robustbench_dec import bars as progress_bars
 from robustbench_dec import shelf
 from robustbench_dec.attack import Attack
-from robustbench_dec.attacking.evaluate import evaluate
+from robustbench_dec.attacking.evaluate import Limits, evaluate
 from robustbench_dec.attacking.foreign import attack_named, label
 from robustbench_dec.errors import BadInput
 from robustbench_dec.problem import Classifier
@@ -41,6 +41,7 @@ class Request:
     part: Literal["test", "validation"] = "test"
     batch_size: int = BATCH_SIZE
     submitted: Literal["", "user", "reference"] = ""
+    limits: Limits = field(default_factory=Limits)
     key: CellKey = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,6 +52,7 @@ class Request:
             seed=self.seed,
             part=self.part,
             batch_size=self.batch_size,
+            max_passes=self.limits.passes,
         )
         object.__setattr__(self, "key", key)
 
@@ -132,6 +134,7 @@ def _computed(cell: Cell, request: Request, model: nn.Module, problem: Classifie
         batch_size=request.batch_size,
         progress=cell.stem if progress else None,
         parts=Kept(cell.batches, [run.checkpoint_sha256, len(labels)]),
+        limits=request.limits,
     )
     y = None if outcome.perturbation is None else perturbation_bytes(outcome.perturbation)
     record = CellRecord(
@@ -150,6 +153,7 @@ def _computed(cell: Cell, request: Request, model: nn.Module, problem: Classifie
         part=request.part,
         n_examples=len(labels),
         batch_size=request.batch_size,
+        max_passes=request.limits.passes,
         n_correct=int(outcome.robust.sum()),
         rarest_class=labels.bincount(minlength=len(run.classifier.classes)).min().item() / len(labels),
         clean_acc=outcome.clean_accuracy,

@@ -173,6 +173,7 @@ class CellRecord(Made):
     part: Literal["test", "validation"]
     n_examples: int
     batch_size: int
+    max_passes: int | None = Field(default=None, description="images through the network per image, if limited")
     n_correct: int
     rarest_class: float
     clean_acc: float

@@ -141,7 +141,7 @@ def test_train_without_arguments_trains_on_digits_and_attack_attacks_it(command:
         "attack", folder, "--attack", "pgd", "--eps", "8/255,0.1", "--set", "steps=5", "--n-examples", "9"
     )
     assert code == 0, err
-    assert len(out.splitlines()) == 2 and "pgd eps=0.1" in out
+    assert len(out.splitlines()) == 2 and "pgd Linf 0.1" in out
     cells = [files.read_json(path) for path in (folder / "attacks").glob("*.json")]
     assert sorted(cell["eps"] for cell in cells) == [8 / 255, 0.1]
     assert all(cell["settings"]["steps"] == 5 and cell["n_examples"] == 9 for cell in cells)

@@ -18,7 +18,7 @@ from attacks.strong import Strong
 from robustbench_dec import files, shelf
 from robustbench_dec.attack import Attack
 from robustbench_dec.attacking import foreign
-from robustbench_dec.attacking.evaluate import Failed, evaluate
+from robustbench_dec.attacking.evaluate import Failed, Limits, evaluate
 from robustbench_dec.commands import app as cli
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import compare
@@ -225,9 +225,19 @@ def test_an_attack_in_another_norm_needs_radii_and_has_no_rivals_among_linf(made
         compared(made, entry, "torchattacks:PGDL2")
     (row,) = compared(made, entry, "torchattacks:PGDL2", eps=[1.0], settings={"steps": "3"})
     assert row.rivals == () and row.p_value is None
-    assert "no stored attack has this radius in its norm" in compare.text([row])
+    assert "no stored attack has this radius in L2" in compare.text([row])
     (again,) = [c.record for c in Results(made.results).cells() if c.record.submitted == "user"]
     assert again.norm == "L2" and again.attack == "torchattacks:PGDL2"
+
+
+def test_a_limit_of_passes_is_in_the_cell_and_makes_another_cell(made: Made, entry: zoo.Entry, tmp_path: Path) -> None:
+    name = file_with(tmp_path / "mine.py", "[model(images) for _ in range(4)]; return images * 0")
+    (free,) = compared(made, entry, name, eps=[0.3])
+    (limited,) = compared(made, entry, name, eps=[0.3], limits=Limits(passes=3))
+    assert free.mine.flags == ("budget",) and limited.mine.flags == ("passes",)
+    assert limited.mine.accuracy == limited.clean
+    stored = [cell.record for cell in made.store.cells() if cell.record.submitted == "user"]
+    assert {cell.max_passes for cell in stored} == {None, 3}
 
 
 @pytest.mark.parametrize("classes", [10, 2, 3])
