@@ -3,6 +3,7 @@
 `pgd` is the class in attacks/pgd.py; `path/to/mine.py:Mine` is the class Mine in that file.
 """
 
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -26,13 +27,16 @@ P = TypeVar("P", bound=Part)
 Adapt = Callable[[Callable[..., Any]], type[P] | None]
 """What makes a part of a class or function that is none; None if it cannot."""
 
+PRIVATE = "robustbench_dec.shelves"
+"""Where shelves are as modules if `attacks` or `trainers` is somebody else's; and in a wheel, which has them there."""
+
 SHELVES = {"trainer": "trainers", "attack": "attacks", "problem": "robustbench_dec.problems"}
 """What is on which shelf."""
 
 
 def names(kind: str) -> list[str]:
     """The names of all parts of a kind, those whose files are broken included: no file is opened to tell them."""
-    package = importlib.import_module(SHELVES[kind])
+    package = _shelf(kind)
     return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
 
 
@@ -69,7 +73,7 @@ def usable(kind: str, contract: type[P]) -> dict[str, type[P]]:
 
 def beside(kind: str, file: str) -> list[Path]:
     """A file that lies beside the parts of a shelf, if there is one; a name that is a path lies on no shelf."""
-    package = importlib.import_module(SHELVES[kind])
+    package = _shelf(kind)
     places = (Path(folder) / file for folder in package.__path__) if Path(file).name == file else ()
     return [place for place in places if place.is_file()]
 
@@ -102,6 +106,30 @@ def kind_of(name: str) -> str:
     return kinds[0]
 
 
+@functools.cache
+def _shelf(kind: str) -> ModuleType:
+    """The package of a shelf, by its place: a user's own `attacks.py` or `trainers/` is not taken for it, nor read."""
+    name = SHELVES[kind]
+    if "." in name:
+        return importlib.import_module(name)
+    here = Path(__file__).resolve().parent
+    if (here / "shelves" / name).is_dir():  # in a wheel
+        return importlib.import_module(f"{PRIVATE}.{name}")
+    first = here.parent / name / "__init__.py"
+    found = importlib.util.find_spec(name)
+    if found is not None and found.origin is not None and Path(found.origin).resolve() == first:
+        return importlib.import_module(name)
+    private = f"{PRIVATE}.{name}"
+    specification = importlib.util.spec_from_file_location(
+        private, first, submodule_search_locations=[str(first.parent)]
+    )
+    assert specification is not None and specification.loader is not None
+    package = importlib.util.module_from_spec(specification)
+    sys.modules[private] = package
+    specification.loader.exec_module(package)
+    return package
+
+
 def make(cls: type[P], settings: Mapping[str, Any]) -> P:
     """A part from its settings; unknown names are refused with the list of known ones, types are checked."""
     return cls.make(settings)
@@ -109,7 +137,7 @@ def make(cls: type[P], settings: Mapping[str, Any]) -> P:
 
 def _on_shelf(kind: str, name: str, contract: type[P]) -> type[P]:
     try:
-        module = importlib.import_module(f"{SHELVES[kind]}.{name}")
+        module = importlib.import_module(f"{_shelf(kind).__name__}.{name}")
     except (Exception, SystemExit) as error:  # whatever a half-written file raises
         raise BadInput(f"the {kind} '{name}' on the shelf cannot be imported: {raised(error)}") from error
     return _only(kind, name, [cls for cls in _own(module) if issubclass(cls, contract)])

@@ -26,7 +26,7 @@ def check(
 ) -> None:
     """Try on your trainer or attack what every one on the shelf promises; exit 1 if a promise is broken."""
     from robustbench_dec import shelf
-    from robustbench_dec.attacking.foreign import attack_named
+    from robustbench_dec.attacking.foreign import attack_named, in_file
     from robustbench_dec.theory import check as promises
     from robustbench_dec.theory import check_attack
     from robustbench_dec.trainer import Trainer
@@ -36,7 +36,8 @@ def check(
         trainer = shelf.find("trainer", part, Trainer)  # type: ignore[type-abstract]
         verdicts = promises.verdicts(shelf.make(trainer, given), checked(device))
     else:
-        attack = shelf.make(attack_named(part), {"eps": check_attack.EPS, **given})
+        cls = in_file(part) if ".py" in part else attack_named(part)  # here, where all that it does can be seen
+        attack = shelf.make(cls, {"eps": check_attack.EPS, **given})
         verdicts = check_attack.verdicts(attack, checked(device))
     broken = False
     for verdict in verdicts:

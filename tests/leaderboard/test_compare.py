@@ -236,7 +236,7 @@ def test_a_limit_of_passes_is_in_the_cell_and_makes_another_cell(made: Made, ent
     (limited,) = compared(made, entry, name, eps=[0.3], limits=Limits(passes=3))
     assert free.mine.flags == ("budget",) and limited.mine.flags == ("passes",)
     assert limited.mine.accuracy == limited.clean
-    stored = [cell.record for cell in made.store.cells() if cell.record.submitted == "user"]
+    stored = [cell.record for cell in Results(made.results).cells() if cell.record.submitted == "user"]
     assert {cell.max_passes for cell in stored} == {None, 3}
 
 

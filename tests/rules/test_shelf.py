@@ -154,6 +154,7 @@ def test_a_broken_file_on_a_shelf_breaks_itself_alone(
 @pytest.mark.slow
 def test_commands_go_on_beside_broken_files(tmp_path: Path) -> None:
     """In copies of the shelves, as processes of their own: nothing imports all parts before anything is asked for."""
+    shutil.copytree(ROOT / "robustbench_dec", tmp_path / "robustbench_dec")
     for name in ("trainers", "attacks"):
         shutil.copytree(ROOT / name, tmp_path / name)
         (tmp_path / name / "half.py").write_text(BAD_FILES["half-written"][0])
@@ -246,6 +247,7 @@ BIB = """@misc{nobody2026new,
 
 def test_a_file_dropped_on_a_shelf_is_all_it_takes(tmp_path: Path) -> None:
     """In copies of the shelves, as a process of its own: promises, titles, a table and BibTeX of two new files."""
+    shutil.copytree(ROOT / "robustbench_dec", tmp_path / "robustbench_dec")
     for name, text in (("trainers", text_of("trainer")), ("attacks", text_of("attack"))):
         shutil.copytree(ROOT / name, tmp_path / name)
         (tmp_path / name / "brand_new.py").write_text(text.replace("steps: int", "title = 'New-FGM'\n    steps: int"))
@@ -279,7 +281,7 @@ assert "| Mine |" in shown and "New-FGM" in shown, shown
 print("all follows")
 """
     )
-    there = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    there = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "tries.py"], cwd=tmp_path, capture_output=True, text=True, timeout=240, env=there
     )
@@ -333,3 +335,14 @@ def test_the_examples_are_short_and_work_anywhere(tmp_path: Path, monkeypatch: p
         Path(name.partition(":")[0]).write_text(text_of(kind))
         result = checked(name)
         assert result.exit_code == 0 and "BROKEN" not in result.output and "lacks" not in result.output, result.output
+
+
+@pytest.mark.parametrize("launcher", [["-m"], ["-m", "torch.distributed.run", "--nproc-per-node", "1", "-m"]])
+def test_a_users_own_attacks_and_trainers_are_not_taken_for_ours(launcher: list[str], tmp_path: Path) -> None:
+    (tmp_path / "attacks.py").write_text("raise RuntimeError('read')")
+    (tmp_path / "trainers").mkdir()
+    (tmp_path / "trainers" / "__init__.py").write_text("raise RuntimeError('read')")
+    command = [sys.executable, *launcher, "robustbench_dec", "list"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "attacks: fgsm, pgd" in done.stdout and "dec_fedtrack" in done.stdout
