@@ -2,7 +2,8 @@
 
 Robust logistic regression on a9a, Dec-FedTrack with K = 1 and batch 32 on a lazy ring, where y has one coordinate per
 sample for every node: the stack Y of 1000 nodes has 32 million numbers. Beside it the quadratic, whose x and y are
-small. In turn, several times; the best time counts. Writes benchmarks/many_nodes.csv.
+small. The best of several times counts. sum_ratio is what the memory allows: the same ratio for one sum of two such
+stacks Y, into memory that is there. Writes benchmarks/many_nodes.csv.
 """
 
 import argparse
@@ -43,6 +44,17 @@ def seconds_per_round(problem: dict[str, Any], nodes: int, rounds: int, repeats:
     return min(times)
 
 
+def seconds_per_sum(nodes: int, repeats: int) -> float:
+    """The best time of one sum of two stacks with a row of 32,000 numbers a node."""
+    A, B, C = torch.ones(3, nodes, 32_000)
+    times = []
+    for _ in range(5 * repeats):
+        began = time.perf_counter()
+        torch.add(A, B, out=C)
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
@@ -57,6 +69,8 @@ def main() -> None:
     frame["rounds_per_second"] = 1e3 / frame["ms_per_round"]
     first = frame.groupby("problem")["ms_per_round"].transform("first")
     frame["time_per_node_ratio"] = frame["ms_per_round"] / frame["nodes"] / (first / NODES[0])
+    sums = {nodes: seconds_per_sum(nodes, repeats) / nodes for nodes in NODES}
+    frame["sum_ratio"] = [sums[nodes] / sums[NODES[0]] for nodes in frame["nodes"]]
     print(frame.to_string(index=False))
     files.write_text(
         Path(__file__).with_suffix(".csv"), frame.to_csv(index=False, lineterminator="\n", float_format="%.3g")

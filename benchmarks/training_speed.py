@@ -1,68 +1,56 @@
-"""How fast is one local step of all nodes? As a ratio to the bare forward and backward pass of ONE model.
+"""How fast is one local step of all nodes? Beside the arithmetic's limit, bare PyTorch, and version 0.1.0.
 
-For both networks of Table 2 and both methods, in one process, measured in turn so that a busy machine slows all:
+For both networks of Table 2 and both methods, on one thread (`--threads`), measured in turn so that a busy machine
+slows all of them; a ratio is the median over the turns:
 
-    ratio = time(one round of the trainer: K local steps of n = 5 nodes with 128 images each, and the exchange) / K /
-            time(forward and backward of one model on as many images, 640, already in memory as floats)
+    local_step   a round of the trainer (K local steps of n = 5 nodes with 128 images each, and the exchange) / K
+    old          the same by version 0.1.0, in a process of its own (as this version's is)
+    bare         forward and backward of ONE plain model, as anyone would write it, on as many images (640) in memory
+    limit        the multiplications of forward and backward (2 operations each) as square matrix products of size 1024
 
-The bare pass differentiates what the method differentiates: the weights, and for Dec-FedTrack the perturbation too.
-vmap_ratio has the gradients of all nodes by torch's vmap (they alone, on a batch already drawn) in the place of the
-round. Writes benchmarks/training_speed.csv.
+The gradients are those that the method needs: of the weights, and for Dec-FedTrack of the images too. Writes
+benchmarks/training_speed.csv.
 """
 
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
+from versions import OLD, ROOT, Version, checkout, numbers  # type: ignore[import-not-found]
 
 from robustbench_dec import files
-from robustbench_dec.models import ConvolutionalNetwork
-from robustbench_dec.network import Network
-from robustbench_dec.oracle import Oracle
-from robustbench_dec.problem import Batch
+from robustbench_dec.models import Architecture
 from robustbench_dec.problems.universal import Universal
-from robustbench_dec.specs import table as spec
-from robustbench_dec.trainer import Trainer
 
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def one_round(trainer: Trainer, oracle: Oracle, net: Network) -> Callable[[], object]:
-    """What a run does all the time, from where it stands."""
-    state = trainer.init(oracle, net)
-
-    def step() -> None:
-        nonlocal state
-        state = trainer.step(state, oracle, net)
-
-    return step
+NODES = 5
+SIDE = 1024
 
 
-def by_vmap(model: ConvolutionalNetwork, X: Tensor, Y: Tensor, batch: Batch, dual: bool) -> Callable[[], object]:
-    """The gradients of all nodes by one vectorised call.
+def plain_copy(architecture: Architecture) -> nn.Sequential:
+    """The network of PyTorch's own layers, normalisation left out."""
+    model = architecture.build()
+    layers = [layer for conv in model.convolutions for layer in (conv, nn.ReLU(), nn.MaxPool2d(2))]
+    return nn.Sequential(*layers, nn.Flatten(), model.linear)
 
-    Without normalisation and in the usual order of memory: vmap refuses weights in channels-last order.
-    """
-    layers = [layer for conv in model.convolutions for layer in (conv, nn.MaxPool2d(2), nn.ReLU())]
-    plain = nn.Sequential(*layers, nn.Flatten(), model.linear)
-    names, parameters = zip(*plain.named_parameters(), strict=True)
 
-    def loss(x: Tensor, y: Tensor, images: Tensor, labels: Tensor) -> Tensor:
-        parts = x.split([parameter.numel() for parameter in parameters])
-        weights = {name: part.view_as(like) for name, part, like in zip(names, parts, parameters, strict=True)}
-        inputs = images + y.view(images.shape[1:]) if dual else images
-        return nn.functional.cross_entropy(torch.func.functional_call(plain, weights, (inputs,)), labels)
-
-    gradients = torch.func.vmap(torch.func.grad(loss, (0, 1) if dual else (0,)))
-    images, labels = batch
-    inputs = images.float() / 255
-    return lambda: gradients(X, Y, inputs, labels)
+def operations(architecture: Architecture, images: int, dual: bool) -> float:
+    """Additions and multiplications of a forward and a backward pass; the latter is twice the former in every layer
+    but the first, which has no gradient of its images to compute unless y needs it."""
+    (height, width), total = architecture.shape[1:], 0.0
+    for number, convolution in enumerate(architecture.build().convolutions):
+        assert isinstance(convolution, nn.Conv2d)
+        passes = 3 if number or dual else 2
+        total += passes * 2 * height * width * convolution.weight.numel()
+        height, width = height // 2, width // 2
+    return images * (total + 3 * 2 * architecture.build().linear.weight.numel())
 
 
 def bare_pass(model: nn.Module, images: Tensor, labels: Tensor, dual: bool) -> Callable[[], object]:
@@ -77,57 +65,61 @@ def bare_pass(model: nn.Module, images: Tensor, labels: Tensor, dual: bool) -> C
     return step
 
 
-def seconds_in_turn(functions: Sequence[Callable[[], object]], repeats: int) -> list[list[float]]:
-    """Seconds of each call: one list per function, after one call of each that does not count."""
-    for function in functions:
-        function()
-    seconds: list[list[float]] = [[] for _ in functions]
-    for _ in range(repeats):
-        for function, taken in zip(functions, seconds, strict=True):
-            began = time.perf_counter()
-            function()
-            taken.append(time.perf_counter() - began)
-    return seconds
+def seconds(function: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    function()
+    return time.perf_counter() - began
 
 
-def ratio(ours: Sequence[float], bare: Sequence[float]) -> float:
-    """Median of the ratios of what was measured side by side."""
-    return statistics.median(a / b for a, b in zip(ours, bare, strict=True))
+def measured(old: Path, block: dict[str, Any], method: str, turns: int, threads: int) -> dict[str, Any]:
+    """One row of the CSV."""
+    settings = {name: value for name, value in block["problem"].items() if name != "name"}
+    settings |= {"classes": tuple(settings["classes"])} if "classes" in settings else {}
+    problem, dual = Universal(**settings), method == "dec_fedtrack"
+    trainer = numbers(block["trainers"][method])
+    asked = {"problem": "universal", "problem_settings": settings, "trainer": method, "settings": trainer}
+    suites = [Version(folder, asked | {"nodes": NODES}, threads) for folder in (old, ROOT)]
+    images = problem.images.train_images[: NODES * trainer["batch"]].float() / 255
+    labels = problem.images.train_labels[: len(images)]
+    bare = bare_pass(plain_copy(problem.architecture), images, labels, dual)
+    A, B = torch.randn(2, SIDE, SIDE)
+    share = operations(problem.architecture, len(images), dual) / (2 * SIDE**3)
+    for warm in (*(lambda s=suite: s.seconds(1) for suite in suites), bare, lambda: A @ B):
+        warm()
+    rows = []
+    for _ in range(turns):
+        before, now = (suite.seconds(1) / trainer["K"] for suite in suites)
+        rows.append((now, before, seconds(bare), seconds(lambda: A @ B) * share))
+    for suite in suites:
+        suite.close()
+    row: dict[str, Any] = {"dataset": settings["dataset"], "method": method, "threads": threads}
+    names = ("local_step", "old", "bare", "limit")
+    row |= {
+        f"{name}_ms": statistics.median(column) * 1e3
+        for name, column in zip(names, zip(*rows, strict=True), strict=True)
+    }
+    for place, name in enumerate(names[1:], 1):
+        row[f"{name}_ratio"] = statistics.median(line[0] / line[place] for line in rows)
+    return row
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=20)
-    repeats = parser.parse_args().repeats
-    rows = []
-    table = spec.read(ROOT / "tables" / "table2.toml")
-    runs = [table.run(block, method, seed=0) for block in table.blocks for method in ("k_gt", "dec_fedtrack")]
-    for run in tqdm(runs, disable=None):
-        problem, trainer, net = run.build_problem(), run.build_trainer(), run.network.connect(run.seed, None)
-        assert isinstance(problem, Universal)
-        oracle = Oracle(problem, net.nodes, run.seed, net.ledger)
-        X, Y = oracle.start()
-        K, size = (run.trainer_settings[name] for name in ("K", "batch"))
-        batch = oracle.draw(size)
-        images, labels = (part.flatten(0, 1) for part in batch)  # (640, C, H, W), (640,)
-        rounds, vmapped, bare = seconds_in_turn(
-            [
-                one_round(trainer, oracle, net),
-                by_vmap(problem.architecture.build(), X, Y, batch, trainer.has_dual),
-                bare_pass(problem.architecture.build(), images.float() / 255, labels, trainer.has_dual),
-            ],
-            repeats,
-        )
-        local_steps = [seconds / K for seconds in rounds]
-        medians = {
-            f"{name}_ms": statistics.median(seconds) * 1e3
-            for name, seconds in (("local_step", local_steps), ("vmap", vmapped), ("bare", bare))
-        }
-        row = {"dataset": problem.dataset, "method": run.trainer, "threads": torch.get_num_threads(), **medians}
-        rows.append(row | {"ratio": ratio(local_steps, bare), "vmap_ratio": ratio(vmapped, bare)})
+    parser.add_argument("--old", default=OLD, help="a commit, or a folder with another version")
+    parser.add_argument("--turns", type=int, default=10)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    table = tomllib.loads((ROOT / "tables" / "table2.toml").read_text())
+    with checkout(options.old) as old:
+        rows = [
+            measured(old, block, method, options.turns, options.threads)
+            for block in tqdm(table["blocks"], disable=None)
+            for method in ("k_gt", "dec_fedtrack")
+        ]
     frame = pd.DataFrame(rows).round(3)
     print(frame.to_string(index=False))
-    files.write_text(ROOT / "benchmarks" / "training_speed.csv", frame.to_csv(index=False, lineterminator="\n"))
+    files.write_text(Path(__file__).with_suffix(".csv"), frame.to_csv(index=False, lineterminator="\n"))
 
 
 if __name__ == "__main__":
