@@ -113,9 +113,14 @@ def tune(
 
 def chosen(path: Path, part: Part, datasets: list[str] | None = None) -> "tuple[Spec, str]":
     """The specification that is asked for, and the stem of its files: never the full table's for a part of it."""
+    from robustbench_dec.running import tune as tuning
     from robustbench_dec.specs import table as specs
 
     wanted, stem = specs.read(path), path.stem
+    if wanted.tune is not None and wanted.tune.seed is not None:  # tuned under a rule, not by hand
+        wanted, edges = tuning.taken(wanted, path.with_name(f"{stem}-tune.csv"))
+        for sentence in edges:
+            typer.echo(sentence, err=True)
     if part.profile:
         wanted, stem = wanted.with_profile(part.profile), f"{stem}-{part.profile}"
     if part.seeds is not None and part.seeds < len(wanted.seeds):

@@ -28,6 +28,9 @@ AXES = {
     "bytes_per_edge": "Bytes per directed edge",
     "round": "Rounds",
 }
+WINDOW, POINTS = 0.1, 21
+"""The part of a horizon over which Phi is averaged, and at how many costs."""
+
 GRID = 200
 """Points at which the curves of seeds, whose costs differ a little, are compared."""
 
@@ -54,6 +57,10 @@ def render(specification: spec.Spec, work: Sequence[Work], results: Results, ste
     ends = {block.title: {"sfo": block.sfo, "exchanges": block.exchanges} for block in specification.blocks}
     if "phi" not in frame:
         raise BadInput("figures show Phi, which networks do not know; a specification of robust_logistic would do")
+    if specification.tune is not None and specification.tune.seed is not None:  # tuned for a horizon that is claimed
+        table = windows(frame, {"sfo": specification.tune.sfo, "exchanges": specification.tune.exchanges})
+        text = table.to_csv(index=False, lineterminator="\n", float_format="%.5g")
+        contents |= files.beside(stem.with_name(f"{stem.name}-windows"), {".csv": text})
     first, second = (stem.with_name(f"{stem.name}-{number}") for number in (1, 2))
     axes = specification.axes
     contents |= draw(frame.assign(shown=frame["phi"]), ends, first, dict.fromkeys(ends, "Φ(x̄)"), axes)
@@ -89,6 +96,29 @@ def gather(work: Sequence[Work], results: Results) -> pd.DataFrame:
     if not parts:
         raise BadInput(f"no finished run of these figures is in {results.root}; make the figures first")
     return pd.concat(parts, ignore_index=True)
+
+
+def windows(frame: pd.DataFrame, horizons: Mapping[str, int | None]) -> pd.DataFrame:
+    """Phi at each horizon: its mean over the last tenth, by seed; the seeds' mean, smallest and largest; who is behind.
+
+    `ahead_of` names the methods whose smallest seed is above this one's largest: only there may a text say "ahead".
+    """
+    lines = []
+    for axis, horizon in horizons.items():
+        if horizon is None:
+            continue
+        costs = np.linspace((1 - WINDOW) * horizon, horizon, POINTS)
+        for dataset, block in frame.groupby("dataset", sort=False):
+            found = {}
+            for method, curves in block.groupby("method", sort=False):
+                of_seeds = [np.interp(costs, c[axis], c["phi"]).mean() for _, c in curves.groupby("seed")]
+                found[str(method)] = of_seeds
+            for method, values in found.items():
+                behind = [other for other, theirs in found.items() if min(theirs) > max(values)]
+                where = {"dataset": dataset, "axis": axis, "horizon": horizon, "method": method, "seeds": len(values)}
+                spread = {"mean": np.mean(values), "min": min(values), "max": max(values)}
+                lines.append({**where, **spread, "ahead_of": " ".join(other.replace(" ", "_") for other in behind)})
+    return pd.DataFrame(lines)
 
 
 def _entry(item: Work) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from robustbench_dec import files
+from robustbench_dec import files, shelf
 from robustbench_dec.errors import BadInput, Diverged
 from robustbench_dec.problem import Classifier
 from robustbench_dec.running import cells
@@ -25,6 +25,7 @@ class Trial(NamedTuple):
     point: dict[str, Any]
     run: RunSpec
     attacks: list[cells.Request]
+    names: dict[str, str]
 
 
 def tune(
@@ -64,13 +65,15 @@ def _trials(specification: Spec) -> Iterator[Trial]:
                 of_trainer = {key: value for key, value in point.items() if not key.startswith("problem.")}
                 changes = {"problem": block.problem | of_problem, "trainer_settings": block.trainers[name] | of_trainer}
                 run = specification.run(block, name, seed, **changes, curve=[], curve_points=1, **end)
-                yield Trial(point, run, judges)
+                names = {"dataset": run.data_set, "method": name}
+                names |= {} if short.seed is None else {"block": block.title}
+                yield Trial(point, run, judges, names)
 
 
 def _row(trial: Trial, results: Results, device: str, progress: bool) -> dict[str, Any]:
     """One row of the CSV."""
     run, problem = trial.run, trial.run.build_problem()
-    row: dict[str, Any] = {"dataset": run.data_set, "method": run.trainer, **run.budget.named, **trial.point}
+    row: dict[str, Any] = {**trial.names, **run.budget.named, **trial.point}
     try:
         trained = train(run, results, device=device, progress=progress)
         record = trained.record
@@ -83,3 +86,33 @@ def _row(trial: Trial, results: Results, device: str, progress: bool) -> dict[st
     except Diverged:
         row |= {"diverged": True}
     return row
+
+
+def taken(specification: Spec, path: Path) -> tuple[Spec, list[str]]:
+    """The specification with the point of each grid that has the smallest Phi; a sentence for each at the edge."""
+    if specification.tune is None:
+        raise BadInput("this specification has no [tune] part to take step sizes from")
+    if not path.is_file():
+        raise BadInput(f"no step sizes in {path}; `robustbench-dec tune` tries the grids and writes it")
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    blocks, edges = [], []
+    for block in specification.blocks:
+        trainers = dict(block.trainers)
+        for entry, grid in specification.tune.grids[block.title].items():
+            here = frame[(frame["block"] == block.title) & (frame["method"] == entry) & (frame["diverged"] == "False")]
+            if here.empty:
+                where = f"{entry} on {block.title}"
+                raise BadInput(f"{path} has no step sizes for {where}; `robustbench-dec tune` adds them")
+            best = here.loc[here["phi"].astype(float).idxmin()]
+            point = {name: _same(best[name], values) for name, values in grid.items()}
+            trainers[entry] = block.trainers[entry] | point
+            for name, value in point.items():
+                if value in (grid[name][0], grid[name][-1]):
+                    edges.append(f"{block.title}, {entry}: the best {name}, {value}, is at the edge of the box")
+        blocks.append(block.model_copy(update={"trainers": trainers}))
+    return specification.model_copy(update={"blocks": blocks}), edges
+
+
+def _same(text: str, values: list[Any]) -> Any:
+    """The value as the grid has it: a CSV may make 2.0 of 2."""
+    return next(value for value in values if shelf.number(value) == shelf.number(text))

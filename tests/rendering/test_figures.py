@@ -173,3 +173,59 @@ def test_the_text_about_the_grids_upper_end_is_read_from_its_file(tracked: Path)
     largest = (best["size"] == size.max()).sum()
     said = " ".join((ROOT / "README.md").read_text().split())
     assert f"the largest eta_x that was tried is the best in {largest} of {len(best)} places" in said
+
+
+def test_windows_are_means_over_the_last_tenth_and_ahead_means_disjoint_ranges() -> None:
+    lines = []
+    for method, heights in {"low": (1.0, 1.2), "middle": (1.1, 1.3), "high": (2.0, 2.1)}.items():
+        for seed, height in enumerate(heights):
+            for sfo in range(0, 101, 10):
+                wobble = 0.1 if sfo == 90 else -0.1 if sfo == 100 else 5.0
+                lines.append({"dataset": "a", "method": method, "seed": seed, "sfo": sfo, "phi": height + wobble})
+    table = figures.windows(pd.DataFrame(lines), {"sfo": 100, "exchanges": None}).set_index("method")
+    assert table.loc["low", "mean"] == pytest.approx(1.1) and table.loc["low", "max"] == pytest.approx(1.2)
+    assert table["ahead_of"].to_dict() == {"low": "high", "middle": "high", "high": ""}
+
+
+@pytest.mark.parametrize("name", ["figures-judged", "figures-split"])
+def test_the_rule_gives_every_entry_the_same_trials_on_a_seed_that_is_not_reported(name: str) -> None:
+    wanted = spec.read(ROOT / "tables" / f"{name}.toml")
+    assert wanted.tune is not None and wanted.tune.seed not in wanted.seeds and len(wanted.seeds) >= 5
+    assert wanted.axes == ["sfo", "exchanges", "bytes_per_edge", "round"]
+    for block in wanted.blocks:
+        grids = wanted.tune.grids[block.title]
+        assert list(grids) == list(block.trainers)
+        for entry, grid in grids.items():
+            K = block.trainers[entry].get("K", 1)
+            x, y = ([float(number(value)) * K for value in values] for values in grid.values())
+            assert x == pytest.approx([16, 8, 4, 2, 1, 0.5, 0.25])
+            assert y == pytest.approx([value * y[0] for value in (1, 1e-1, 1e-2, 1e-3, 1e-4)])
+    if name == "figures-judged":
+        assert [block.title for block in wanted.blocks] == ["a9a", "w8a", "ijcnn1", "phishing"]
+        twice = {"dm_hsgd", "gt_da", "gt_gda", "gt_srvr"}
+        assert {entry.partition(" ")[0] for entry in wanted.blocks[0].trainers if entry.endswith(" cta")} == twice
+        assert "dgda_vr" in wanted.blocks[0].trainers
+    else:
+        assert {block.problem["split"] for block in wanted.blocks} == {"label", "dirichlet(0.1)"}
+        steps = [s["K"] for entry, s in wanted.blocks[0].trainers.items() if entry.startswith("dec_fedtrack")]
+        assert steps == [1, 5, 20]
+
+
+def test_step_sizes_are_taken_from_the_grids_file_and_edges_are_told(tmp_path: Path) -> None:
+    block = FULL.blocks[0].model_copy(update={"trainers": {"gt_gda": {}, "gt_gda cta": {"order": "cta"}}})
+    grid: dict[str, list[Any]] = {"eta_x": [4, 2, 1], "eta_y": ["1/9", "1e-1/9", "1e-2/9"]}
+    short = spec.TuneSpec(seed=9, sfo=10, grids={block.title: {"gt_gda": grid, "gt_gda cta": grid}})
+    wanted = FULL.model_copy(update={"blocks": [block], "tune": short})
+    rows = [trial.names | trial.point for trial in tune._trials(wanted)]
+    assert len(rows) == 18 and {row["method"] for row in rows} == {"gt_gda", "gt_gda cta"}
+    wish = {"gt_gda": (2, "1e-1/9"), "gt_gda cta": (4, "1e-1/9")}
+    for row in rows:
+        row |= {"diverged": False, "phi": 0.1 if (row["eta_x"], row["eta_y"]) == wish[row["method"]] else 0.5}
+    rows[0] |= {"diverged": True, "phi": 0.0}
+    pd.DataFrame(rows).to_csv(tmp_path / "tuned.csv", index=False)
+    done, edges = tune.taken(wanted, tmp_path / "tuned.csv")
+    assert done.blocks[0].trainers["gt_gda"] == {"eta_x": 2, "eta_y": "1e-1/9"}
+    assert done.blocks[0].trainers["gt_gda cta"] == {"order": "cta", "eta_x": 4, "eta_y": "1e-1/9"}
+    assert edges == ["a9a, gt_gda cta: the best eta_x, 4, is at the edge of the box"]
+    with pytest.raises(BadInput, match=r"no step sizes in .*`robustbench-dec tune` tries the grids"):
+        tune.taken(wanted, tmp_path / "nowhere.csv")
