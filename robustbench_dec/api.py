@@ -289,7 +289,8 @@ def compare(
     settings: Settings = MappingProxyType({}),
     n_examples: int = 1000,
     batch_size: int = BATCH_SIZE,
-    results: Path | str = "results",
+    results: Path | str = "out",
+    stored: Path | str = "results",
     page: Path | str | None = None,
     device: str = "cpu",
     progress: bool = True,
@@ -298,7 +299,8 @@ def compare(
     """Compare an attack with the stored ones on networks that are trained, then gather the leaderboard and its page.
 
     `models`: patterns of the zoo (mnist/*), runs' folders or .safetensors files. `eps`: radii, those of the stored
-    attacks unless they are given. `page`: where the page is written, index.html in the results' folder by default.
+    attacks unless they are given. What is new is written to `results`; `stored` is only read. `page`: where the page is
+    written, index.html in the results' folder by default.
     """
     newcomer = Newcomer(attack, settings)
     newcomer.at(eps[0] if eps else 0.0)  # a wrong name or setting is told before anything is loaded
@@ -315,6 +317,7 @@ def compare(
         device=device,
         progress=progress,
         limits=limits,
+        stored=Results(Path(stored)),
     )
     everything = gather.rebuild(store)
     written = pages.write(store, Path(page) if page else store.root / "index.html")

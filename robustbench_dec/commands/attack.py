@@ -74,7 +74,8 @@ def compare(
     ],
     images: Images,
     settings: Settings = [],  # noqa: B006 (typer's way)
-    results: Results = Path("results"),
+    results: Results = Path("out"),
+    stored: Annotated[Path, typer.Option(help="Results whose cells are read and never changed.")] = Path("results"),
     tables: Annotated[
         Path | None, typer.Option(help="Folder of the page (default: tables/ beside results/, else the results').")
     ] = None,
@@ -83,7 +84,10 @@ def compare(
     max_memory: MaxMemory = 16.0,
     device: Device = "cpu",
 ) -> None:
-    """Compare your attack with the stored ones on the networks of the zoo, and add it to the leaderboard."""
+    """Compare your attack with the stored ones on the networks of the zoo; its cells and a page are written to out/.
+
+    The tracked leaderboard changes only with "--results results", which says what to add to git.
+    """
     from robustbench_dec import api
     from robustbench_dec.attacking.evaluate import Limits
     from robustbench_dec.leaderboard import audit as audits
@@ -98,6 +102,7 @@ def compare(
         n_examples=images.n_examples,
         batch_size=images.batch_size,
         results=results,
+        stored=stored,
         page=(tables or page_home(results)) / "index.html",
         device=checked(device),
         limits=Limits(max_passes, max_seconds, max_memory),
@@ -109,6 +114,11 @@ def compare(
     rows = f"{len(compared.leaderboard)} rows, {len(own)} of them of {compared.attack}"
     typer.echo(f"{Store(results).leaderboard}: {rows}")
     typer.echo(f"wrote {compared.page}")
+    if results.resolve() == stored.resolve():
+        pairs = zip(own["run_id"], own["cell"], strict=True)
+        cells = " ".join(f"{results}/runs/{run_id}/attacks/{cell}.*" for run_id, cell in pairs)
+        typer.echo(f"to publish: git add -f {cells} && git add {Store(results).leaderboard} {compared.page}")
+        typer.echo("to take it back: remove those files of attacks/, then robustbench-dec render tables/table2.toml")
 
 
 def audit(

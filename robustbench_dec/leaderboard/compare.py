@@ -108,16 +108,22 @@ def compare(
     device: str = "cpu",
     progress: bool = True,
     limits: Limits = Limits(),  # noqa: B008 (frozen)
+    stored: Results | None = None,
 ) -> list[Row]:
-    """One row per network and radius, with tests corrected over all of them."""
+    """One row per network and radius, with tests corrected over all of them.
+
+    What is computed goes to `results`; cells of `stored` are only read. Without it, a run's own folder serves for both.
+    """
     rows: list[Row] = []
     for entry in progress_bars.bar(models, desc=f"compare {newcomer.label}", unit="model", show=progress):
-        run = entry.run() or results.run(entry.record.id)
+        own, there = results.run(entry.record.id), entry.run()
+        run = own if stored is not None else there or own
+        others = [] if stored is None else [each for each in (there, stored.run(entry.record.id)) if each is not None]
         if run.exists and run.record.checkpoint_sha256 != entry.record.checkpoint_sha256:
             raise BadInput(
                 f"{run.folder} is about another checkpoint than {entry.name}; make the entry of the zoo again"
             )
-        rows += Bench(entry, run, n_examples, batch_size, device, progress, limits).rows(newcomer, eps)
+        rows += Bench(entry, run, n_examples, batch_size, device, progress, limits, others).rows(newcomer, eps)
     tests = [row.p_value for row in rows if row.p_value is not None]
     corrected = iter(holm(tests))
     return [row if row.p_value is None else replace(row, p_holm=next(corrected)) for row in rows]
@@ -127,14 +133,23 @@ class Bench:
     """One network with its stored cells, which are read once."""
 
     def __init__(
-        self, entry: Entry, run: Run, n_examples: int, batch_size: int, device: str, progress: bool, limits: Limits
+        self,
+        entry: Entry,
+        run: Run,
+        n_examples: int,
+        batch_size: int,
+        device: str,
+        progress: bool,
+        limits: Limits,
+        others: Sequence[Run] = (),
     ) -> None:
         self.entry, self.run, self.batch_size, self.device, self.progress = entry, run, batch_size, device, progress
         self.limits = limits  # of the newcomer
         self.problem = entry.problem()
         self.model: nn.Module = entry.model(device)
         self.n_examples = min(n_examples, len(self.problem.images.test_labels))
-        self.cells = [cell.record for cell in run.cells() if self._fits(cell.record)]
+        runs = {each.folder.resolve(): each for each in (run, *others) if each.exists}.values()
+        self.cells = [cell.record for each in runs for cell in each.cells() if self._fits(cell.record)]
 
     def rows(self, newcomer: Newcomer, eps: Sequence[float] | None) -> Iterator[Row]:
         example = newcomer.at(0.0)

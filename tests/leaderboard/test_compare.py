@@ -240,6 +240,21 @@ def test_a_limit_of_passes_is_in_the_cell_and_makes_another_cell(made: Made, ent
     assert {cell.max_passes for cell in stored} == {None, 3}
 
 
+def test_own_work_goes_elsewhere_and_the_stored_results_are_only_read(
+    made: Made, entry: zoo.Entry, tmp_path: Path
+) -> None:
+    name = file_with(tmp_path / "mine.py", "return (images + self.eps).clamp(0, 1)")
+    before = {path: path.read_bytes() for path in made.results.rglob("*") if path.is_file()}
+    for model in (entry, zoo.from_path(made.folders[1])):
+        own = Results(tmp_path / "out")
+        (row,) = compare.compare(
+            Newcomer(name, {}), [model], own, eps=[0.1], n_examples=40, stored=Results(made.results), progress=False
+        )
+        assert [rival.attack for rival in row.rivals] == ["fgsm"]  # a stored one, not run again
+        assert [cell.record.attack for cell in own.cells()] == ["mine.py:Mine"]
+    assert {path: path.read_bytes() for path in made.results.rglob("*") if path.is_file()} == before
+
+
 @pytest.mark.parametrize("classes", [10, 2, 3])
 @pytest.mark.parametrize("eps", [0.03, 0.1])
 def test_strong_is_never_weaker_than_pgd(classes: int, eps: float, model: nn.Module, images: Tensor) -> None:
