@@ -2,8 +2,8 @@
 
     python peer_worker.py LIBRARY FOLDER
 
-FOLDER/job.npz has the images, the labels and the weights of the network. Prints one JSON line: for trainers the seconds
-of each round but the first, for attacks those of each batch by PGD and by FGSM.
+FOLDER/job.safetensors has the images, the labels and the weights of the network. Prints one JSON line: for trainers
+the seconds of each round but the first, for attacks those of each batch by PGD and by FGSM.
 """
 
 import itertools
@@ -14,9 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import safetensors.torch
 import torch
 from torch import Tensor, nn
+
+Job = dict[str, Tensor]
 
 NODES, BATCH, STEPS, ROUNDS = 5, 128, 5, 6
 EPS, ALPHA, PGD_STEPS = 0.1, 0.025, 20
@@ -38,9 +40,9 @@ class Network(nn.Module):
         return logits
 
 
-def batches(job: Any, attack: Callable[[Tensor, Tensor], Any], size: int = 500) -> list[float]:
+def batches(job: Job, attack: Callable[[Tensor, Tensor], Any], size: int = 500) -> list[float]:
     """Seconds of each batch of test images."""
-    images, labels = torch.from_numpy(job["test_images"]), torch.from_numpy(job["test_labels"])
+    images, labels = job["test_images"], job["test_labels"]
     taken = []
     for first in range(0, len(images), size):
         began = time.perf_counter()
@@ -49,7 +51,7 @@ def batches(job: Any, attack: Callable[[Tensor, Tensor], Any], size: int = 500) 
     return taken
 
 
-def torchattacks(job: Any, model: nn.Module) -> dict[str, list[float]]:
+def torchattacks(job: Job, model: nn.Module) -> dict[str, list[float]]:
     import torchattacks as library
 
     return {
@@ -58,7 +60,7 @@ def torchattacks(job: Any, model: nn.Module) -> dict[str, list[float]]:
     }
 
 
-def foolbox(job: Any, model: nn.Module) -> dict[str, list[float]]:
+def foolbox(job: Job, model: nn.Module) -> dict[str, list[float]]:
     import foolbox as library
 
     wrapped = library.PyTorchModel(model, bounds=(0, 1), device="cpu")
@@ -70,7 +72,7 @@ def foolbox(job: Any, model: nn.Module) -> dict[str, list[float]]:
     }
 
 
-def art(job: Any, model: nn.Module) -> dict[str, list[float]]:
+def art(job: Job, model: nn.Module) -> dict[str, list[float]]:
     from art.attacks.evasion import FastGradientMethod, ProjectedGradientDescent
     from art.estimators.classification import PyTorchClassifier
 
@@ -87,7 +89,7 @@ def art(job: Any, model: nn.Module) -> dict[str, list[float]]:
     }
 
 
-def fluke(job: Any, model: nn.Module) -> dict[str, list[float]]:
+def fluke(job: Job, model: nn.Module) -> dict[str, list[float]]:
     # torchvision may miss these beside a torch for CPUs, and cannot be imported without them.
     for name in ("nms", "qnms"):
         torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
@@ -96,7 +98,7 @@ def fluke(job: Any, model: nn.Module) -> dict[str, list[float]]:
     from fluke.data import DataContainer, DataSplitter
     from fluke.evaluation import ClassificationEval
 
-    images, labels = torch.from_numpy(job["train_images"]), torch.from_numpy(job["train_labels"])
+    images, labels = job["train_images"], job["train_labels"]
     FlukeENV().set_seed(0)
     FlukeENV().set_evaluator(ClassificationEval(eval_every=1000, n_classes=10))  # only training is timed
     data = DataContainer(images, labels, images[:BATCH], labels[:BATCH], 10)
@@ -114,14 +116,14 @@ def fluke(job: Any, model: nn.Module) -> dict[str, list[float]]:
     return {"round": taken}
 
 
-def flower(job: Any, model: nn.Module) -> dict[str, list[float]]:
+def flower(job: Job, model: nn.Module) -> dict[str, list[float]]:
     from flwr.client import ClientApp, NumPyClient
     from flwr.common import ndarrays_to_parameters
     from flwr.server import ServerApp, ServerAppComponents, ServerConfig
     from flwr.server.strategy import FedAvg
     from flwr.simulation import run_simulation
 
-    images, labels = torch.from_numpy(job["train_images"]), torch.from_numpy(job["train_labels"])
+    images, labels = job["train_images"], job["train_labels"]
     ends: list[float] = []
 
     class Client(NumPyClient):
@@ -163,10 +165,10 @@ def flower(job: Any, model: nn.Module) -> dict[str, list[float]]:
 
 def main() -> None:
     library, folder = sys.argv[1], Path(sys.argv[2])
-    job = np.load(folder / "job.npz")
+    job = safetensors.torch.load_file(folder / "job.safetensors")
     model = Network().eval()
     for number, weight in enumerate(model.parameters()):
-        weight.data = torch.from_numpy(job[f"weight{number}"])
+        weight.data = job[f"weight{number}"]
     found = {"torchattacks": torchattacks, "foolbox": foolbox, "art": art, "fluke": fluke, "flower": flower}
     print(json.dumps(found[library](job, model)))
 

@@ -22,8 +22,8 @@ import time
 import tomllib
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
+import safetensors.torch
 import torch
 from torch import nn
 from tqdm.auto import tqdm
@@ -73,11 +73,15 @@ def briefly_trained() -> nn.Module:
 def write_job(folder: Path, model: nn.Module, images: int) -> None:
     """What all libraries get: the same images and network."""
     mnist, samples = data.load("mnist"), NODES * BATCH * STEPS
-    arrays = {f"weight{number}": weight.detach().numpy() for number, weight in enumerate(model.parameters())}
-    arrays |= {"train_images": (mnist.train_images[:samples].float() / 255).numpy()}
-    arrays |= {"test_images": (mnist.test_images[:images].float() / 255).numpy()}
-    arrays |= {"train_labels": mnist.train_labels[:samples].numpy(), "test_labels": mnist.test_labels[:images].numpy()}
-    np.savez(folder / "job.npz", **arrays)  # type: ignore[arg-type]
+    tensors = {f"weight{number}": weight.detach().contiguous() for number, weight in enumerate(model.parameters())}
+    tensors |= {
+        "train_images": mnist.train_images[:samples].float() / 255,
+        "train_labels": mnist.train_labels[:samples],
+    }
+    tensors |= {"test_images": mnist.test_images[:images].float() / 255, "test_labels": mnist.test_labels[:images]}
+    safetensors.torch.save_file(
+        {name: value.contiguous() for name, value in tensors.items()}, folder / "job.safetensors"
+    )
 
 
 def theirs(library: str, folder: Path, python: str) -> dict[str, float]:
