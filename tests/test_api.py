@@ -178,6 +178,7 @@ def test_load_model_takes_a_name() -> None:
         load_model(3)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_universal_example_is_short_and_works(model: nn.Module) -> None:
     example = EXAMPLES / "universal.py"
     assert len(example.read_text().splitlines()) <= 28

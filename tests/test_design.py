@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from robustbench_dec import shelf
 from robustbench_dec.attack import Attack
 from robustbench_dec.problem import Problem
@@ -83,6 +85,7 @@ def test_nothing_is_unpickled() -> None:
                 assert isinstance(node.value, ast.Constant) and node.value.value is False, path
 
 
+@pytest.mark.slow
 def test_every_file_says_what_it_is_for() -> None:
     for path in files_in("robustbench_dec", "attacks", "trainers", "tests"):
         assert path.name == "__main__.py" or ast.get_docstring(parsed(path)), path

@@ -264,7 +264,11 @@ class Here:
         counter = PassCounter(copied(self.network), self.classes, most)
         # How many passes a fit takes only the attack knows, so this bar counts them and has no end.
         with bar(desc=f"{self.progress}, fit", unit="pass", show=self.progress is not None, nested=1) as shown:
-            counter.register_forward_hook(lambda *call: shown.update())
+
+            def count(*call: object) -> None:  # what a hook returns would be taken for the network's answer
+                shown.update()
+
+            counter.register_forward_hook(count)
             return play(self.attack, "fit", counter, as_floats(images), labels, seed)
 
     def perturb(self, images: Tensor, labels: Tensor, seed: int, most: int | None) -> Played:

@@ -54,6 +54,7 @@ def test_the_library_has_its_39_attacks() -> None:
     assert len(library.names()) == 39
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", library.names())
 def test_it_runs_on_the_zoos_mnist_network_or_says_why_not(name: str) -> None:
     model = load_model("mnist/dec_fedtrack")
@@ -133,7 +134,9 @@ def test_norms_are_told_and_what_is_too_far_away_counts_as_not_found() -> None:
     norms = {name: built(name).norm for name in ("PGD", "PGDL2", "CW", "EADL1", "OnePixel", "JSMA")}
     expected = {"PGD": "Linf", "PGDL2": "L2", "CW": "L2", "EADL1": "L1", "OnePixel": "L0", "JSMA": "L0"}
     assert norms == expected and built("FAB", norm="L2").norm == "L2"
-    far, near = (evaluate(built("DeepFool", eps, steps="20"), model, images, labels) for eps in ("1e-4", "20"))
+    # It stops where two classes are level; the overshoot takes it further than rounding could.
+    across = {"steps": "20", "overshoot": "0.5"}
+    far, near = (evaluate(built("DeepFool", eps, **across), model, images, labels) for eps in ("1e-4", "20"))
     assert far.robust.all() and far.flags == () and not near.robust.any()
 
 

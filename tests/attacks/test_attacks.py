@@ -47,6 +47,7 @@ def test_it_lowers_the_accuracy_of_a_trained_network(
     assert outcome.robust_accuracy < outcome.clean_accuracy - 0.15
 
 
+@pytest.mark.slow
 @on_every_attack
 @pytest.mark.parametrize("eps", [0.0, 0.03, 0.3])
 def test_it_stays_in_its_ball_and_in_the_box_by_itself(
@@ -83,6 +84,7 @@ def test_what_was_wrong_before_is_right_after_only_if_the_one_perturbation_for_a
         assert not (outcome.robust & ~outcome.clean).any()
 
 
+@pytest.mark.slow
 @on_every_attack
 def test_same_seed_same_result_whatever_the_global_random_state(
     name: str, model: nn.Module, images: Tensor, labels: Tensor, training: Training
@@ -414,10 +416,10 @@ def test_a_decaying_step_shrinks_to_nothing(model: nn.Module, training: Training
     assert near.abs().max() == pytest.approx(0.025) and far.abs().max() == pytest.approx(0.04)
 
 
-def test_settings_that_stored_cells_do_not_have_are_told_only_where_they_are_used() -> None:
-    assert {"decay", "targeted"}.isdisjoint(UAP(0.1).settings())
+def test_every_setting_of_a_uap_is_told_and_alpha_as_it_is_used() -> None:
     used = UAP(0.1, decay=True, targeted=5).settings()
-    assert used["decay"] is True and used["targeted"] == 5
+    assert used["decay"] is True and used["targeted"] == 5 and used["alpha"] == pytest.approx(0.005)
+    assert used.keys() == UAP(0.1).settings().keys()
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,7 @@ def test_figures_are_rendered_and_leave_the_leaderboard_alone(command: Run, tmp_
     assert (tmp_path / "results" / "leaderboard.csv").read_text() == "precious"
 
 
+@pytest.mark.slow
 def test_claims_are_rendered_from_measured_runs_only(command: Run, refused: Callable[..., str], tmp_path: Path) -> None:
     tables = copied(tmp_path)
     before = contents(tmp_path)
@@ -254,6 +255,7 @@ def test_commands_that_need_models_refuse_claims_and_name_the_one_that_makes_the
     assert "has no profiles" in refused("render", claims, "--profile", "quick")
 
 
+@pytest.mark.slow
 def test_a_table_that_cannot_be_rendered_writes_nothing(
     made: Made, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +268,7 @@ def test_a_table_that_cannot_be_rendered_writes_nothing(
     assert contents(made.results.parent) == before
 
 
+@pytest.mark.slow
 def test_labels_do_not_depend_on_where_tables_are_written(
     command: Run, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -173,6 +173,7 @@ def test_objects_handed_over_in_python_are_judged_by_a_copy_too(
     assert predictions(model, images).shape == labels.shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["CallsOsExit", "NeverEnds"])
 def test_an_attack_that_ends_in_one_batch_is_tried_on_the_next_ones(
     name: str, model: nn.Module, images: Tensor, labels: Tensor, training: Any

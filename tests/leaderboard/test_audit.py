@@ -72,6 +72,7 @@ def test_attacks_on_different_numbers_of_images_are_compared_on_those_of_both() 
     assert found(replace(weak, right=None), replace(fgsm, right=None)) == []  # nothing to pair
 
 
+@pytest.mark.slow
 def test_findings_stand_in_the_leaderboard_and_as_marks_in_the_table(made: Made) -> None:
     path = next((made.folders[0] / "attacks").glob("fgsm-0.1-*.json"))
     cell = files.read_json(path)

@@ -261,6 +261,7 @@ def test_trackers_average_to_the_mean_gradient_under_faults(name: str, faults: F
             assert U.isfinite().all() and (U.mean(0) - G.mean(0)).abs().max() < 1e-12
 
 
+@pytest.mark.slow
 # Rounds that it needs here: 310 with no fault, 530, 1192, 251 and 253 with those of KINDS.
 @pytest.mark.parametrize(
     "faults, most", list(zip([RELIABLE, *KINDS], [400, 700, 1500, 400, 400], strict=True)), ids=str
@@ -321,6 +322,7 @@ def test_a_resumed_run_under_faults_ends_with_the_bits_of_an_undisturbed_one(
         assert (folder / file).read_bytes() == (undisturbed / file).read_bytes(), file
 
 
+@pytest.mark.slow
 def test_faults_decide_the_numbers_and_the_id_and_the_record_tells_them(tmp_path: Path) -> None:
     networks = [spec.NetworkSpec(nodes=4), spec.NetworkSpec(nodes=4, seed=1)]
     networks += [
@@ -404,6 +406,7 @@ trainers.k_gt.batch = 16
 """
 
 
+@pytest.mark.slow
 def test_a_table_by_network_is_made_and_rendered(tmp_path: Path) -> None:
     file = tmp_path / "tables" / "tiny.toml"
     file.parent.mkdir()

@@ -64,6 +64,7 @@ def test_every_curve_reaches_the_end_of_both_axes(small: spec.Spec, made: Path, 
     assert (frame.groupby(["method", "seed"])["phi"].last() < frame.groupby(["method", "seed"])["phi"].first()).all()
 
 
+@pytest.mark.slow
 def test_lines_are_means_over_seeds_within_the_budget(
     small: spec.Spec, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

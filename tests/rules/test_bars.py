@@ -60,6 +60,7 @@ def test_work_that_is_done_in_no_time_and_hidden_work_are_silent(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_table_off_a_terminal_tells_of_its_cells_and_runs(
     made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

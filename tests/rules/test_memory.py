@@ -25,6 +25,7 @@ def faults(call: str) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="it is the GNU C library that is asked for it")
 def test_large_results_take_the_memory_of_those_before_them() -> None:
     assert faults("memory.keep_freed()") < 1000 < faults("")

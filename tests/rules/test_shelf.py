@@ -245,6 +245,7 @@ BIB = """@misc{nobody2026new,
 """
 
 
+@pytest.mark.slow
 def test_a_file_dropped_on_a_shelf_is_all_it_takes(tmp_path: Path) -> None:
     """In copies of the shelves, as a process of its own: promises, titles, a table and BibTeX of two new files."""
     shutil.copytree(ROOT / "robustbench_dec", tmp_path / "robustbench_dec")
@@ -337,6 +338,7 @@ def test_the_examples_are_short_and_work_anywhere(tmp_path: Path, monkeypatch: p
         assert result.exit_code == 0 and "BROKEN" not in result.output and "lacks" not in result.output, result.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", [["-m"], ["-m", "torch.distributed.run", "--nproc-per-node", "1", "-m"]])
 def test_a_users_own_attacks_and_trainers_are_not_taken_for_ours(launcher: list[str], tmp_path: Path) -> None:
     (tmp_path / "attacks.py").write_text("raise RuntimeError('read')")

@@ -514,6 +514,7 @@ def test_a_cell_of_another_checkpoint_is_not_used(made: Made) -> None:
 RENDERED = ["tiny.csv", "tiny.md", "tiny.tex", "tiny-curves.png", "tiny-curves.pdf", "tiny-perturbations.png"]
 
 
+@pytest.mark.slow
 def test_a_table_is_rendered_from_cells_alone_and_always_to_the_same_bytes(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

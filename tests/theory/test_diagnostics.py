@@ -147,6 +147,7 @@ def test_the_lyapunov_function_falls_in_every_round_with_admissible_step_sizes()
     assert all(after < before for before, after in pairwise(outcome.rows["H"]))
 
 
+@pytest.mark.slow
 def test_on_a_quiet_quadratic_everything_but_the_means_falls_to_nothing() -> None:
     frame = rows(dec_fedtrack(K=2, eta_c=0.05, eta_d=0.2), rounds=300)
     last = frame.iloc[-2]
@@ -154,6 +155,7 @@ def test_on_a_quiet_quadratic_everything_but_the_means_falls_to_nothing() -> Non
     assert frame[["mean_C", "mean_D"]].max().max() < 1e-12  # Lemma A.3
 
 
+@pytest.mark.slow
 def test_with_noise_the_lemmas_zero_means_hold_too() -> None:
     assert rows(dec_fedtrack(batch=2), NOISY)[["mean_C", "mean_D"]].max().max() < 1e-12
 
@@ -219,6 +221,7 @@ def run_cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     return code, output.out, output.err
 
 
+@pytest.mark.slow
 def test_the_command_writes_rows_card_and_pictures(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

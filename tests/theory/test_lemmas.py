@@ -114,6 +114,7 @@ def one_round(
     return frame.assign(violated=frame["left"] > frame["right"] * (1 + 1e-9) + 1e-12, seed=seed)
 
 
+@pytest.mark.slow
 def test_every_inequality_holds_at_random_states() -> None:
     frame = pd.concat([one_round(seed) for seed in range(300)])
     assert not frame["violated"].any(), frame[frame["violated"]]
@@ -136,6 +137,7 @@ BREAKS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", BREAKS)
 def test_a_broken_sign_or_condition_is_seen(what: str) -> None:
     lemma, how = BREAKS[what]
@@ -223,6 +225,7 @@ def test_where_no_lemma_speaks_the_reason_is_said() -> None:
         inside("paper", Quadratic(), trainer, RING)
 
 
+@pytest.mark.slow
 def test_the_command_says_a_line_for_each_lemma(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

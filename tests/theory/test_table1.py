@@ -104,6 +104,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+@pytest.mark.slow
 def test_a_rerun_computes_nothing_and_writes_the_same_bytes(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tiny.rglob("*.json")}
     rendered = {path: path.read_bytes() for path in tiny.glob("tiny*.*")}
@@ -180,6 +181,7 @@ def test_a_stalled_run_ends_early_with_its_floor() -> None:
     assert record.floor is not None and record.floor > 0.05  # without a correction, different nodes drift
 
 
+@pytest.mark.slow
 def test_a_judged_run_is_never_stopped_as_stalled_and_its_goals_are_those_of_a_running_median() -> None:
     local = {"eta_x": 0.05, "eta_y": 0.2, "K": 5, "batch": 2}
     stopped = measure.run(task("local_sgda", trainer_settings=local, budget=6000))
@@ -201,6 +203,7 @@ def test_a_judged_run_is_never_stopped_as_stalled_and_its_goals_are_those_of_a_r
     assert len({task(window=5).id, task(window=6).id, task().id}) == 3
 
 
+@pytest.mark.slow
 def test_an_unstable_point_is_refused_in_tuning_even_if_it_hits_the_goal_first(tmp_path: Path) -> None:
     text = TABLE.replace("[tune]", '[judge]\nwindow = 5\nLU = ["K = 1", "K = 3"]\nHR = "K = 3"\n\n[tune]')
     path = written(tmp_path, re.sub(r"eta_y = .*", "eta_y = [6.4, 0.2]", text))
@@ -312,6 +315,7 @@ def test_table_1_has_methods_of_the_shelf_and_all_rows_of_the_paper(committed: t
     assert all(method.sfo and method.communication for method in committed.methods if method.in_paper)
 
 
+@pytest.mark.slow
 def test_committed_table_1_is_rebuilt_from_committed_results(
     committed: table1.Spec, tracked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -269,6 +269,7 @@ def test_fed_norm_sgda_steps_along_the_mean_of_every_nodes_mean_gradient() -> No
         assert max((state.X - X0).abs().max(), (state.Y - Y0).abs().max()) < 1e-11
 
 
+@pytest.mark.slow
 def test_normalised_updates_optimise_the_mean_of_the_nodes_and_naive_ones_another_objective() -> None:
     """Fed-Norm's error is a drift that vanishes with the step size; plain averages of unequal numbers of steps leave a
     bias that does not."""
@@ -697,6 +698,7 @@ def test_check_tries_on_the_device_that_it_is_told() -> None:
     assert verdict.outcome == "BROKEN" and "Meta tensors" in verdict.seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_trainers_of_the_shelf_keep_the_promises_that_check_asks_for(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -707,6 +709,7 @@ def test_trainers_of_the_shelf_keep_the_promises_that_check_asks_for(
     assert last.outcome == ("lacks" if name in UNCORRECTED else "kept")
 
 
+@pytest.mark.slow
 def test_check_lacks_nothing_to_say_of_a_method_without_correction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

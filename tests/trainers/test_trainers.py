@@ -38,6 +38,7 @@ def test_later_steps_leave_earlier_states_alone(name: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(state, kept, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", [QUIET, BOXED], ids=["unconstrained", "box"])
 @pytest.mark.parametrize("K, correction", [(1, "lemma"), (5, "lemma"), (20, "lemma"), (5, "gossip"), (5, "zero")])
 def test_dec_fedtrack_finds_the_stationary_point_of_a_heterogeneous_quadratic(
@@ -48,6 +49,7 @@ def test_dec_fedtrack_finds_the_stationary_point_of_a_heterogeneous_quadratic(
     assert settle(dec_fedtrack(K, correction=correction), oracle, net, exact.grad_phi, 1e-8) <= 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", [QUIET, BOXED], ids=["unconstrained", "box"])
 @pytest.mark.parametrize("K", [1, 5, 20])
 def test_without_corrections_local_steps_stall_away_from_the_stationary_point(K: int, problem: Quadratic) -> None:
@@ -60,6 +62,7 @@ def test_without_corrections_local_steps_stall_away_from_the_stationary_point(K:
     assert exact.grad_phi(state.X.mean(0)).norm() > 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("K", [1, 5, 20])
 def test_k_gt_minimises_f_at_zero_y_and_stalls_without_corrections(K: int) -> None:
     problem = Quadratic(instance=4, coercive=True, amplitude=0.5)
