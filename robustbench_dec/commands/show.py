@@ -66,6 +66,12 @@ class Chosen:
     eps: Annotated[list[str], typer.Option(help="Only these radii, for example 0.1 or 8/255.")] = field(
         default_factory=list
     )
+    norm: Annotated[list[str], typer.Option(help="Only radii in these norms, for example Linf.")] = field(
+        default_factory=list
+    )
+    table: Annotated[list[str], typer.Option(help="Only networks of these tables, for example table2.")] = field(
+        default_factory=list
+    )
 
 
 @grouped
@@ -83,7 +89,15 @@ def export(
     from robustbench_dec.rendering import export as exports
     from robustbench_dec.store.results import Results as Store
 
-    rows = view.select(view.read(Store(results)), chosen.dataset, chosen.method, chosen.attack, chosen.eps)
+    rows = view.select(
+        view.read(Store(results)),
+        chosen.dataset,
+        chosen.method,
+        chosen.attack,
+        chosen.eps,
+        chosen.norm,
+        chosen.table,
+    )
     if out is None:
         typer.echo(exports.text(rows, form), nl=False)
         return

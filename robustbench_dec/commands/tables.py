@@ -149,8 +149,9 @@ def _write(wanted: "Spec", work: "Sequence[suite.Work]", stem: str, results: Pat
     with store.claim_leaderboard():  # the last one who writes it has seen all cells
         ready = report.prepare(wanted, work, stem, store, home)
         contents = dict(ready.contents)
-        if ready.leaderboard is not None:
-            contents[home / "index.html"] = page.render(store, ready.leaderboard).encode()
+        if ready.leaderboard is not None and ready.asked is not None:
+            asked = {stem: ready.asked}
+            contents[home / "index.html"] = page.render(store, home, ready.leaderboard, asked).encode()
         for path in files.write_all(contents):
             typer.echo(f"wrote {path}")
 

@@ -7,7 +7,7 @@ beside it, and empty for the cells of tables.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +17,7 @@ import pandas as pd
 from robustbench_dec import files
 from robustbench_dec.leaderboard import audit
 from robustbench_dec.leaderboard.intervals import wilson
-from robustbench_dec.store.records import CellRecord, RunRecord
+from robustbench_dec.store.records import CellRecord, RunRecord, TableRecord
 from robustbench_dec.store.results import Results
 
 # Column -> pandas type. Capital Int64/Float64 may be empty, which keeps "40" from becoming "40.0" beside an empty cell.
@@ -70,7 +70,7 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
 )
 # The last three only break ties, so that the order of files on disk never shows.
 ORDER = ["table", "dataset", "method", "attack", "eps", "seed", "run_id", "attack_params_json", "n_examples"]
-NO_TABLES: Mapping[str, Collection[str]] = MappingProxyType({})
+NO_TABLES: Mapping[str, TableRecord] = MappingProxyType({})
 
 
 def rebuild(results: Results) -> pd.DataFrame:
@@ -81,16 +81,16 @@ def rebuild(results: Results) -> pd.DataFrame:
     return everything
 
 
-def gather(results: Results, also: Mapping[str, Collection[str]] = NO_TABLES) -> pd.DataFrame:
+def gather(results: Results, also: Mapping[str, TableRecord] = NO_TABLES) -> pd.DataFrame:
     """One row for each test cell, with what its run knows, in fixed order.
 
     `table` are the stems of the tables that asked for the run, joined by ";": those that the store remembers, and
-    those of `also`, stems with the ids of runs. The flags are the cell's own and those of the audit over all cells.
+    those of `also`, by their stems. The flags are the cell's own and those of the audit over all cells.
     """
     tables = {**results.tables(), **also}
     rows, points = [], []
     for cell in results.cells():
-        stems = sorted(stem for stem, run_ids in tables.items() if cell.run.id in run_ids)
+        stems = sorted(stem for stem, table in tables.items() if cell.run.id in table.networks)
         rows.append(_row(cell.run.record, cell.record) | {"table": ";".join(stems), "cell": cell.stem})
         points.append(audit.of_cell(cell.run.record, cell.record))
     for row, flags in zip(rows, audit.flags(points), strict=True):

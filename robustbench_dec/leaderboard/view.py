@@ -2,33 +2,35 @@
 their means over seeds.
 
 Seeds are averaged where everything else is equal: the training settings, the attack's settings, the number of test
-images. Two trainings of one method (another radius, other rounds) are two models, and their labels say what differs.
+images. Two trainings of one method (another radius, other rounds) are two models, and `names` tells them apart.
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import mean
+from types import MappingProxyType
 
 import pandas as pd
 
 from robustbench_dec import data, files, shelf, titles
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather as leaderboard
+from robustbench_dec.leaderboard import names
 from robustbench_dec.leaderboard.means import Mean
+from robustbench_dec.store.records import TableRecord
 from robustbench_dec.store.results import Results, Run
 
-WORDS = {"problem.eps": "training δ", "network.loss": "link loss", "n_examples": "images", "rel_alpha": "alpha/eps"}
-"""How a label calls a setting, where its own name would mislead."""
 ADDED = ["submitter", "setup", "model", "strength", "attack_label"]
 """Columns that `read` adds to the leaderboard's own."""
 
-NEEDED = ("run_id", "cell", "dataset", "method", "attack", "attack_params_json", "eps", "seed", "robust_acc")
+NEEDED = ("run_id", "cell", "dataset", "method", "attack", "attack_params_json", "norm", "eps", "seed", "robust_acc")
 """Without these columns a file is no leaderboard at all."""
 
-NAMED = 3
-"""At most so many settings stand in a label."""
+OTHERS = "others"
+"""Stands for a table where no table asked for a network."""
+
+NO_TABLES: Mapping[str, TableRecord] = MappingProxyType({})
 
 Settings = dict[str, object]
 
@@ -46,9 +48,11 @@ class Group:
     setup: str
     attack: str
     attack_label: str
+    norm: str
     eps: float
     submitter: str
     seeds: int
+    images: int
     robust: float
     robust_std: float | None
     clean: float
@@ -57,6 +61,12 @@ class Group:
     rounds: int
     megabytes: float
     flags: list[str]
+
+
+def tables(results: Results, also: Mapping[str, TableRecord] = NO_TABLES) -> dict[str, TableRecord]:
+    """What the rendered tables asked for, and those of `also`; first the ones that stand beside a paper's numbers."""
+    known = {**results.tables(), **also}
+    return dict(sorted(known.items(), key=lambda pair: (not pair[1].paper, pair[0])))
 
 
 def read(results: Results) -> pd.DataFrame:
@@ -76,13 +86,13 @@ def read(results: Results) -> pd.DataFrame:
     return labelled(frame, results)
 
 
-def labelled(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
-    """A leaderboard with the columns in `ADDED`.
+def labelled(frame: pd.DataFrame, results: Results, also: Mapping[str, TableRecord] = NO_TABLES) -> pd.DataFrame:
+    """A leaderboard with the columns in `ADDED`; `also` are tables that are yet to be written.
 
     `submitter` says who brought a row's attack: the column submitted_by where there is one, "a user" where the column
     submitted is "user", and "" for our own rows.
     """
-    return _labelled(frame.assign(submitter=_submitters(frame)), runs(results, frame["run_id"]))
+    return _labelled(frame.assign(submitter=_submitters(frame)), runs(results, frame["run_id"]), tables(results, also))
 
 
 def runs(results: Results, run_ids: Iterable[str]) -> dict[str, Run]:
@@ -97,9 +107,18 @@ def select(
     method: Collection[str] = (),
     attack: Collection[str] = (),
     eps: Collection[str] = (),
+    norm: Collection[str] = (),
+    table: Collection[str] = (),
 ) -> pd.DataFrame:
     """The rows with one of the values asked for in each column; no value asked for means all."""
-    for column, wanted in {"dataset": dataset, "method": method, "attack": attack}.items():
+    if table:
+        stems = [stems_of(row) for row in frame["table"]]
+        there = sorted({stem for each in stems for stem in each})
+        for name in table:
+            if name not in there:
+                raise BadInput(f"no row of the leaderboard is of the table '{name}'; there are: {', '.join(there)}")
+        frame = frame[[bool(each & {*table}) for each in stems]]
+    for column, wanted in {"dataset": dataset, "method": method, "attack": attack, "norm": norm}.items():
         for name in wanted:
             if name not in set(frame[column]):
                 known = ", ".join(sorted(set(frame[column])))
@@ -107,12 +126,12 @@ def select(
         if wanted:
             frame = frame[frame[column].isin(wanted)]
     radii = {round(shelf.number(text), 9): text for text in eps}
-    there = frame["eps"].round(9)
+    rounded = frame["eps"].round(9)
     for radius, text in radii.items():
-        if radius not in set(there):
-            known = ", ".join(f"{value:g}" for value in sorted(set(there)))
+        if radius not in set(rounded):
+            known = ", ".join(f"{value:g}" for value in sorted(set(rounded)))
             raise BadInput(f"no row that is left has the eps '{text}'; there are: {known}")
-    chosen = frame[there.isin(list(radii))] if radii else frame
+    chosen = frame[rounded.isin(list(radii))] if radii else frame
     if chosen.empty:
         raise BadInput("no row of the leaderboard has all these values together; leave one of them out")
     return chosen
@@ -120,8 +139,8 @@ def select(
 
 def averaged(frame: pd.DataFrame) -> list[Group]:
     """One group per data set, model, attack and radius, the best first among equals."""
-    names = ["dataset", "setup", "attack", "strength", "eps", "submitter"]
-    groups = [_group(key, rows) for key, rows in frame.groupby(names, sort=False, dropna=False)]
+    shared = ["dataset", "setup", "attack", "strength", "norm", "eps", "submitter"]
+    groups = [_group(key, rows) for key, rows in frame.groupby(shared, sort=False, dropna=False)]
     datasets = _ranks(titles.in_order((group.dataset for group in groups), data.titles()))
     attacks = _ranks(titles.in_order((group.attack for group in groups), titles.attacks()))
 
@@ -143,9 +162,11 @@ def _group(key: tuple[object, ...], rows: pd.DataFrame) -> Group:
         setup=first["setup"],
         attack=first["attack"],
         attack_label=first["attack_label"],
+        norm=first["norm"],
         eps=float(first["eps"]),
         submitter=first["submitter"],
         seeds=rows["seed"].nunique(),
+        images=int(first["n_examples"]),
         robust=robust.mean,
         robust_std=robust.std if robust.seeds > 1 else None,
         clean=clean.mean,
@@ -155,6 +176,11 @@ def _group(key: tuple[object, ...], rows: pd.DataFrame) -> Group:
         megabytes=mean(rows["bytes_payload"].tolist()) / 1e6,
         flags=sorted({flag for flags in rows["reliability_flags"] for flag in flags.split(";") if flag}),
     )
+
+
+def stems_of(table: object) -> set[str]:
+    """The tables in a row's column `table`; "others" where there is none."""
+    return {stem for stem in str(table).split(";") if stem} or {OTHERS}
 
 
 def method_ranks(names: Iterable[str]) -> dict[str, int]:
@@ -172,17 +198,27 @@ def _submitters(frame: pd.DataFrame) -> list[str]:
     return ["a user" if mark == "user" else "" for mark in frame.get("submitted", [""] * len(frame))]
 
 
-def _labelled(frame: pd.DataFrame, runs: Mapping[str, Run]) -> pd.DataFrame:
+def _labelled(frame: pd.DataFrame, runs: Mapping[str, Run], tables: Mapping[str, TableRecord]) -> pd.DataFrame:
     rows = frame.to_dict("records")
     setups = [_setup(row, runs.get(row["run_id"])) for row in rows]
     strengths = [_strength(row) for row in rows]
-    methods = [titles.method(name) for name in frame["method"]]
+    given = {run_id: name for record in reversed(list(tables.values())) for run_id, name in record.networks.items()}
+    models = names.told_apart(
+        [titles.method(name) for name in frame["method"]],
+        list(zip(frame["dataset"], frame["method"], strict=True)),
+        setups,
+        [given.get(run_id) for run_id in frame["run_id"]],
+    )
+    first = next(iter(tables), None)  # its attacks bear the plain names
     attacks = [titles.attack(name) for name in frame["attack"]]
+    plain = [title if first in str(row["table"]).split(";") else None for title, row in zip(attacks, rows, strict=True)]
+    families = list(zip(frame["dataset"], frame["attack"], strict=True))
+    images = frame["n_examples"]
     return frame.assign(
         setup=[files.digest(setup)[:10] for setup in setups],
-        strength=[files.digest(strength)[:10] for strength in strengths],
-        model=_told_apart(methods, list(zip(frame["dataset"], frame["method"], strict=True)), setups),
-        attack_label=_told_apart(attacks, list(zip(frame["dataset"], frame["attack"], strict=True)), strengths),
+        strength=[files.digest([each, int(n)])[:10] for each, n in zip(strengths, images, strict=True)],
+        model=models,
+        attack_label=names.told_apart(attacks, families, strengths, plain),
     )
 
 
@@ -191,61 +227,17 @@ def _setup(row: Settings, run: Run | None) -> Settings:
     if run is None:
         columns = ("dataset", "method", "architecture", "topology", "n_clients", "comm_rounds")
         return {name: json_value(row[name]) for name in columns} | {"problem.eps": json_value(row["train_delta"])}
-    settings = run.record.settings.model_dump(mode="json", include={"problem", "network", "trainer", "rounds"})
-    return {name: value for name, value in _flat(settings).items() if name != "network.seed"}
+    return names.training(run.record)
 
 
 def _strength(row: Settings) -> Settings:
-    """All that decides an attack but its radius; a step size counts relative to it."""
-    settings: Settings = json.loads(str(row["attack_params_json"] or "{}"))
+    """All that decides an attack but its radius and the images; a step size counts relative to the radius."""
+    given: Settings = json.loads(str(row["attack_params_json"] or "{}"))
+    settings = names.filled("attack", given, str(row["attack"]))
     eps, alpha = settings.pop("eps", None), settings.pop("alpha", None)
     if isinstance(eps, int | float) and eps and isinstance(alpha, int | float):
         settings["rel_alpha"] = round(alpha / eps, 6)
-    return settings | {"n_examples": int(str(row["n_examples"]))}
-
-
-def _told_apart(names: list[str], families: list[tuple[str, str]], settings: list[Settings]) -> list[str]:
-    """Titles, with the settings that differ within a family in brackets behind them."""
-    variants: dict[tuple[str, str], dict[str, Settings]] = defaultdict(dict)
-    for family, variant in zip(families, settings, strict=True):
-        variants[family][files.digest(variant)] = variant
-    differences = {
-        (family, digest): _differences(variant, [rival for other, rival in known.items() if other != digest])
-        for family, known in variants.items()
-        for digest, variant in known.items()
-    }
-    labels = []
-    for title, family, variant in zip(names, families, settings, strict=True):
-        words = differences[family, files.digest(variant)]
-        labels.append(f"{title} ({', '.join(words[:NAMED])}{', …' * (len(words) > NAMED)})" if words else title)
-    return labels
-
-
-def _differences(variant: Settings, rivals: list[Settings]) -> list[str]:
-    """The settings that tell a variant from its rivals: each time the one in which most of them differ."""
-    words: list[str] = []
-    everybody = [variant, *rivals]
-    names = sorted({name for each in everybody for name in each}, key=lambda name: (name != "problem.eps", name))
-    while rivals:
-        same = {name: [rival for rival in rivals if rival.get(name) == variant.get(name)] for name in names}
-        best = min(names, key=lambda name: len(same[name]))
-        if len(same[best]) == len(rivals):  # nothing tells the others from it but an empty setting
-            break
-        rivals = same[best]
-        word = WORDS.get(best, best.rpartition(".")[2])
-        words.append(f"{word} {_short(variant[best])}" if best in variant else f"no {word}")
-    return words
-
-
-def _flat(settings: Settings, prefix: str = "") -> Settings:
-    flat: Settings = {}
-    for name, value in settings.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return flat
-
-
-def _short(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return settings
 
 
 def json_value(value: object) -> object:

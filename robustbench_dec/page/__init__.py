@@ -8,6 +8,8 @@ import base64
 import hashlib
 import importlib.resources
 import json
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +18,39 @@ import pandas as pd
 
 from robustbench_dec import files
 from robustbench_dec.leaderboard import view
-from robustbench_dec.page import content
+from robustbench_dec.page import content, surroundings
+from robustbench_dec.store.records import TableRecord
 from robustbench_dec.store.results import Results
 
-SCRIPTS = ("dom.js", "charts.js", "details.js", "script.js")
+SCRIPTS = ("dom.js", "charts.js", "details.js", "state.js", "networks.js", "cells.js", "drawings.js", "script.js")
 
 
 def write(results: Results, path: Path) -> Path:
-    """The page of results/leaderboard.csv and the runs beside it."""
-    files.write_text(path, render(results))
+    """The page of a leaderboard and the runs beside it."""
+    files.write_text(path, render(results, path.parent))
     return path
 
 
-def render(results: Results, leaderboard: pd.DataFrame | None = None) -> str:
-    """The page as text, of the leaderboard on disk or of one that is yet to be written; the same gives the same."""
-    frame = view.read(results) if leaderboard is None else view.labelled(leaderboard, results)
-    data = content.gather(frame, results)
+def render(
+    results: Results,
+    folder: Path,
+    leaderboard: pd.DataFrame | None = None,
+    also: Mapping[str, TableRecord] = view.NO_TABLES,
+) -> str:
+    """The page as text, as it will stand in `folder`, beside figures and Table 1 where they are there.
+
+    Of the leaderboard on disk, or of one that is yet to be written with a table; the same gives the same.
+    """
+    frame = view.read(results) if leaderboard is None else view.labelled(leaderboard, results, also)
+    data = content.gather(frame, results, view.tables(results, also))
+    data["parts"] = [asdict(part) for part in surroundings.parts(frame, folder)]
     style, script = _part("style.css"), "".join(_part(name) for name in SCRIPTS)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     environment.filters["percent"] = lambda fraction: f"{100 * fraction:.1f}"
     return environment.from_string(_part("template.html")).render(
         data=data,
+        figures=surroundings.figures(folder),
+        table1=surroundings.table1(folder),
         style=style,
         script=script,
         style_hash=_hash(style),

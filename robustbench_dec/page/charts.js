@@ -1,6 +1,6 @@
-// Line charts as SVG. A series is {label, colour, marker, points: [{x, mean, low, high, seeds}]}, accuracies as fractions.
+// Line charts as SVG. A series is {label, colour, dash, marker, points: [{x, mean, low, high, seeds}]}, accuracies as fractions.
 
-const SIZE = { width: 340, height: 210, left: 34, right: 10, top: 8, bottom: 34 };
+const SIZE = { width: 340, height: 210, left: 34, right: 10, top: 22, bottom: 34 };
 const MARKERS = [
   (x, y) => s("circle", { cx: x, cy: y, r: 3.4 }),
   (x, y) => s("rect", { x: x - 3.1, y: y - 3.1, width: 6.2, height: 6.2 }),
@@ -8,7 +8,7 @@ const MARKERS = [
   (x, y) => s("path", { d: `M${x} ${y - 4.4}l4.4 4.4l-4.4 4.4l-4.4 -4.4z` }),
 ];
 
-function chart({ title, series, xLabel, low, high, chance = null, xText = plain }) {
+function chart({ title, series, xLabel, low, high, chance = null, xText = plain, note = null }) {
   const xs = series.flatMap((one) => one.points.map((point) => point.x)).sort((a, b) => a - b);
   const ticks = steps(0, xs.at(-1), 4);
   const right = Math.max(xs.at(-1), 1e-12);
@@ -23,19 +23,20 @@ function chart({ title, series, xLabel, low, high, chance = null, xText = plain 
     svg.append(s("text", { x: x(value), y: SIZE.height - SIZE.bottom + 14, "text-anchor": "middle" }, xText(value)));
   }
   svg.append(s("text", { x: (SIZE.left + SIZE.width) / 2, y: SIZE.height - 4, "text-anchor": "middle" }, xLabel));
+  svg.append(s("text", { x: 2, y: SIZE.top - 8 }, "accuracy (%)"));
   if (chance !== null && chance > low) {
     svg.append(s("line", { class: "chance", x1: SIZE.left, x2: SIZE.width - SIZE.right, y1: y(chance), y2: y(chance) }));
     svg.append(s("text", { x: SIZE.left + 4, y: y(chance) - 4 }, "chance"));
   }
-  for (const { points, colour, marker } of series) {
+  for (const { points, colour, dash, marker } of series) {
     const path = (name, order = points) => order.map((point) => `${x(point.x).toFixed(1)} ${y(point[name]).toFixed(1)}`).join("L");
     if (points.some((point) => point.high > point.low)) {
       svg.append(s("path", { d: `M${path("high")}L${path("low", [...points].reverse())}Z`, fill: colour, opacity: 0.16 }));
     }
-    svg.append(s("path", { d: `M${path("mean")}`, fill: "none", stroke: colour, "stroke-width": 2, "stroke-linejoin": "round" }));
+    svg.append(s("path", { d: `M${path("mean")}`, fill: "none", stroke: colour, "stroke-width": 2, "stroke-linejoin": "round", "stroke-dasharray": dash }));
     svg.append(s("g", { class: "marks", fill: colour }, ...points.map((point) => MARKERS[marker](x(point.x), y(point.mean)))));
   }
-  const figure = h("figure", { className: "chart", tabIndex: 0, role: "group", "aria-label": title }, h("figcaption", {}, title), svg);
+  const figure = h("figure", { className: "chart", tabIndex: 0, role: "group", "aria-label": title }, h("figcaption", {}, title), svg, note ? h("p", {}, note) : null);
   pointed(figure, svg, series, unique(xs), x, xLabel, xText);
   return figure;
 }
@@ -102,8 +103,8 @@ function summary(title, series, xLabel, xText) {
 }
 
 function legend(series) {
-  return series.map(({ label, colour, marker }) => {
-    const line = s("path", { d: "M1 8H27", stroke: colour, "stroke-width": 2 });
+  return series.map(({ label, colour, dash, marker }) => {
+    const line = s("path", { d: "M1 8H27", stroke: colour, "stroke-width": 2, "stroke-dasharray": dash });
     const sample = s("svg", { viewBox: "0 0 28 16", "aria-hidden": "true" }, line, s("g", { fill: colour }, MARKERS[marker](14, 8)));
     return h("span", {}, sample, label);
   });

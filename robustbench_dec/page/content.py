@@ -6,14 +6,14 @@ from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
-import seaborn as sns
+from matplotlib.colors import to_hex
 
 from robustbench_dec import titles
 from robustbench_dec.errors import BadInput
-from robustbench_dec.leaderboard import audit, references, view
+from robustbench_dec.leaderboard import audit, board, references, view
 from robustbench_dec.page import pictures
-from robustbench_dec.rendering import export
-from robustbench_dec.store.records import RunRecord
+from robustbench_dec.rendering import export, style
+from robustbench_dec.store.records import RunRecord, TableRecord
 from robustbench_dec.store.results import Cell, Results, Run
 
 BUDGET = 800_000
@@ -36,8 +36,8 @@ CURVE = ("round", "sfo", "megabytes")
 Content = dict[str, Any]
 
 
-def gather(frame: pd.DataFrame, results: Results) -> Content:
-    """Everything that the page shows of the rows of `view.read`."""
+def gather(frame: pd.DataFrame, results: Results, tables: Mapping[str, TableRecord]) -> Content:
+    """Everything that the page shows of the rows of `view.read`, and of the tables that asked for them."""
     runs = view.runs(results, frame["run_id"])
     groups = view.averaged(frame)
     rows = frame.reset_index(drop=True).to_dict("records")  # by their places, as `averaged` counts them
@@ -45,6 +45,7 @@ def gather(frame: pd.DataFrame, results: Results) -> Content:
     versions = list({json.dumps(v, sort_keys=True): v for v in _versions(runs, cells)}.values())
     own = [name for name in frame.columns if name not in view.ADDED]
     return {
+        "tables": [_table(table) for table in board.tables(frame, runs, tables)],
         "columns": own,
         "floats": [name for name in own if pd.api.types.is_float_dtype(frame[name])],
         "rows": [[view.json_value(row[name]) for name in own] for row in rows],
@@ -65,11 +66,21 @@ def gather(frame: pd.DataFrame, results: Results) -> Content:
             "method": {name: titles.method(name) for name in view.method_ranks(frame["method"])},
             "attack": {name: titles.attack(name) for name in dict.fromkeys(group.attack for group in groups)},
         },
-        "colours": _colours(frame),
+        "colours": {name: to_hex(colour) for name, colour in style.colours(frame["method"]).items()},
         "flags": dict(audit.FLAGS),
         "latex": {"head": export.LATEX_HEAD, "foot": export.LATEX_FOOT},
         "references": _references(frame),
     }
+
+
+def _table(table: board.Table) -> Content:
+    """A table of the board, without what only the comparison of its entries needs."""
+    content = asdict(table)
+    for block in content["blocks"]:
+        for network in block["networks"]:
+            for entry in (network["clean"], *network["attacks"].values(), *network["worst"].values()):
+                del entry["by_seed"]
+    return content
 
 
 def _shown(run: RunRecord) -> Content:
@@ -134,15 +145,6 @@ def _pictures(rows: list[Content], runs: Mapping[str, Run], cells: list[Cell | N
         if uri and used <= BUDGET:
             found.append(what | {"uri": uri})
     return found
-
-
-def _colours(frame: pd.DataFrame) -> dict[str, str]:
-    """Model label -> colour, the printed figures' palette in their order."""
-    ranks = view.method_ranks(frame["method"])
-    models = frame[["method", "model"]].drop_duplicates().itertuples()
-    labels = list(dict.fromkeys(m.model for m in sorted(models, key=lambda m: (ranks[m.method], m.model))))
-    palette = sns.color_palette("colorblind").as_hex()
-    return {label: palette[place % len(palette)] for place, label in enumerate(labels)}
 
 
 def _references(frame: pd.DataFrame) -> Content:

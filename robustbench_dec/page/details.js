@@ -28,16 +28,61 @@ function picture(found, title, below) {
 
 /** The perturbations that belong to a row: its model's trained y, and its own if the attack is universal. */
 function picturesOf(row) {
-  const own = DATA.pictures.filter((one) => (one.kind === "attack" ? one.row === row.index : ROWS[one.row].run_id === row.run_id));
+  return pictureBlock(DATA.pictures.filter((one) => (one.kind === "attack" ? one.row === row.index : ROWS[one.row].run_id === row.run_id)));
+}
+
+function pictureBlock(own) {
   if (!own.length) return null;
   return block("Perturbations", h("div", { className: "line" }, own.map((one) =>
     picture(one, one.kind === "trained" ? "Trained y" : row.attack_label, `δ = ${plain(one.eps)}`))));
 }
 
+/** Settings with the radius under the letter that the page has for it: ρ in training, δ in an attack. */
+function renamed(settings, radius = "radius ρ") {
+  return Object.fromEntries(Object.entries(settings).map(([name, value]) => [name === "eps" ? `${radius} (eps)` : name, value]));
+}
+
+/** Where a method or an attack is written down: its code, where the page lies beside it, and its papers. */
+function linksOf(kind, name) {
+  const part = DATA.parts.find((each) => each.kind === kind && each.name === name);
+  if (!part || (!part.code && !part.papers.length)) return null;
+  const outward = (href, text) => h("a", { href, rel: "noreferrer" }, text);
+  return block(kind === "trainer" ? "Method" : "Attack's origin", h("ul", { className: "links" },
+    part.code ? h("li", {}, outward(part.code, part.code.replace("../", ""))) : null,
+    part.papers.map(([text, href]) => h("li", {}, outward(href, text)))));
+}
+
+/** A small table of texts. */
+function smallTable(label, head, body) {
+  return h("div", { className: "scroller", tabIndex: 0, role: "region", "aria-label": label },
+    h("table", {}, h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))),
+      h("tbody", {}, body.map((cells) => h("tr", {}, cells.map((cell) => h("td", {}, cell)))))));
+}
+
+function networkDetails(table, inside, network) {
+  const rows = network.rows.map((index) => ROWS[index]);
+  const line = (name, radius, entry, origin) => [name, radius, `${percent(entry.mean, 2)}${entry.std === null ? "" : ` ± ${percent(entry.std, 2)}`}`,
+    `${percent(entry.low, 1)} to ${percent(entry.high, 1)}`, entry.paper === null ? "–" : percent(entry.paper), String(entry.seeds), entry.images.toLocaleString("en"), origin];
+  const attacked = inside.columns.filter((column) => `${column.attack}@${plain(column.eps)}` in network.attacks).map((column) => {
+    const entry = network.attacks[`${column.attack}@${plain(column.eps)}`];
+    const cells = { ...DEFAULTS, view: "runs", sort: "", table: table.stem, dataset: inside.dataset, norm: inside.norm, method: network.method, attack: column.attack, eps: plain(column.eps) };
+    return line(column.title, plain(column.eps), entry, h("a", { href: `#${link(cells)}` }, entry.label === column.title ? "single runs" : entry.label));
+  });
+  const worst = Object.entries(network.worst).map(([radius, entry]) => line("Worst case", `≤ ${radius}`, entry, entry.label && `broken by this attack alone: ${entry.label} images`));
+  const runs = unique(rows.map((row) => row.run_id));
+  const own = DATA.pictures.filter((one) => network.rows.includes(one.row) && ROWS[one.row].run_id === runs[0]);
+  return [
+    h("p", {}, `${network.title} on ${title("dataset", inside.dataset)}, ${network.seeds} ${network.seeds === 1 ? "seed" : "seeds"}. Settings below are those of seed ${rows[0].seed}; the seeds share all but the seed.`),
+    [smallTable("Every attack and radius", ["Attack", "δ", "Accuracy (%)", "95 % interval", "Paper", "Seeds", "Images", ""], [line("Clean", "0", network.clean, ""), ...attacked, ...worst]),
+      h("div", { className: "columns" }, linksOf("trainer", network.method), trainingBlocks(rows[0]),
+        block("Runs", h("ul", { className: "links" }, runs.map((id) => h("li", {}, h("a", { href: `#${link({ ...DEFAULTS, view: "runs", sort: "", table: "all", q: id })}` }, id))))), provenance(rows[0]), pictureBlock(own))],
+  ];
+}
+
 function attackBlock(row) {
   const strong = JSON.parse(row.attack_params_json || "{}");
   return block("Attack", pairs({
-    name: row.attack, norm: row.norm, ...strong, universal: row.universal ? "yes" : "no", "attack seed": row.attack_seed,
+    name: row.attack, norm: row.norm, ...renamed(strong, "radius δ"), universal: row.universal ? "yes" : "no", "attack seed": row.attack_seed,
     "test images": row.n_examples, "submitted by": row.submitter,
     "forward passes": row.attack_forwards, "backward passes": row.attack_backwards, "wall time": row.wall_s && `${plain(row.wall_s)} s`,
   }));
@@ -48,23 +93,23 @@ function trainingBlocks(row) {
   if (!run) {
     return [block("Training", pairs({
       method: row.method, architecture: row.architecture, graph: row.topology, nodes: row.n_clients, "local steps": row.local_steps,
-      "training δ": row.train_delta, rounds: row.comm_rounds,
+      "training radius ρ": row.train_delta, rounds: row.comm_rounds,
     }))];
   }
   const { problem, network, trainer } = run.settings;
   const { directed_edges, bytes_per_edge, sfo, sfo_x, sfo_y, rounds, exchanges, messages, all_reduces } = run.ledger;
   return [
     block("Trainer", pairs({ ...trainer, rounds: run.settings.rounds, seed: run.seed })),
-    block("Problem", pairs({ ...problem, architecture: run.architecture, parameters: run.parameters })),
+    block("Problem", pairs({ ...renamed(problem), architecture: run.architecture, parameters: run.parameters })),
     block("Network", pairs({ ...network, "spectral rate p": run.spectral_rate })),
     block("Training cost", pairs({
       "SFO calls per node": sfo, "of x": sfo_x, "of y": sfo_y, rounds, exchanges, messages, "all-reduces": all_reduces,
       "payload": `${readable((bytes_per_edge * directed_edges) / 1e6)} MB`, "wall time": run.wall_s && `${plain(run.wall_s)} s`, threads: run.threads,
     })),
     block("Clean accuracy", pairs({
-      "mean model": `${percent(run.clean.mean_model, 2)} %`,
-      nodes: `${percent(run.clean.node_min, 2)} to ${percent(run.clean.node_max, 2)} %`,
-      validation: run.clean.validation === null || run.clean.validation === undefined ? null : `${percent(run.clean.validation, 2)} %`,
+      "mean network": `${percent(run.clean.mean_model, 2)} % of all ${run.clean.n_examples.toLocaleString("en")} test images`,
+      "worst to best node": `${percent(run.clean.node_min, 2)} to ${percent(run.clean.node_max, 2)} %`,
+      "held-out images": run.clean.validation === null || run.clean.validation === undefined ? null : `${percent(run.clean.validation, 2)} %`,
     })),
   ];
 }
@@ -88,22 +133,18 @@ function rowDetails(row) {
     + `${row.attack_label} at δ = ${plain(row.eps)} (${row.n_correct.toLocaleString("en")} images; 95 % interval ${interval}; clean ${percent(row.clean_acc, 2)} %).`;
   return [
     h("p", {}, sentence),
-    [flagList(flagsOf(row)), h("div", { className: "columns" }, attackBlock(row), trainingBlocks(row), provenance(row), picturesOf(row))],
+    [flagList(flagsOf(row)), h("div", { className: "columns" }, attackBlock(row), linksOf("attack", row.attack), trainingBlocks(row), linksOf("trainer", row.method), provenance(row), picturesOf(row))],
   ];
 }
 
 function groupDetails(group) {
   const rows = group.rows.map((index) => ROWS[index]);
-  const head = ["Seed", "Robust (%)", "95 % interval", "Clean (%)", "Run"];
-  const body = rows.map((row) => h("tr", {},
-    h("td", {}, String(row.seed)), h("td", {}, percent(row.robust_acc, 2)),
-    h("td", {}, `${percent(row.ci_low, 2)} to ${percent(row.ci_high, 2)}`), h("td", {}, percent(row.clean_acc, 2)),
-    h("td", {}, h("a", { href: `#${link({ ...DEFAULTS, view: "runs", dataset: row.dataset, open: row.id })}` }, row.run_id))));
-  const table = h("div", { className: "scroller", tabIndex: 0, role: "region", "aria-label": "Single runs" },
-    h("table", {}, h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, body)));
+  const table = smallTable("Single runs", ["Seed", "Robust (%)", "95 % interval", "Clean (%)", "Run"], rows.map((row) => [
+    String(row.seed), percent(row.robust_acc, 2), `${percent(row.ci_low, 2)} to ${percent(row.ci_high, 2)}`, percent(row.clean_acc, 2),
+    h("a", { href: `#${link({ ...DEFAULTS, view: "runs", sort: "", table: "all", dataset: row.dataset, open: row.id })}` }, row.run_id)]));
   const spread = group.robust_std === null ? "one seed" : `± ${percent(group.robust_std, 2)} over ${group.seeds} seeds`;
   return [
     h("p", {}, `${percent(group.robust, 2)} % (${spread}) under ${group.attack_label} at δ = ${plain(group.eps)}. Settings below are those of seed ${rows[0].seed}; the seeds share all but the seed.`),
-    [flagList(group.flags), table, h("div", { className: "columns" }, attackBlock(rows[0]), trainingBlocks(rows[0]), provenance(rows[0]), picturesOf(rows[0]))],
+    [flagList(group.flags), table, h("div", { className: "columns" }, attackBlock(rows[0]), linksOf("attack", rows[0].attack), trainingBlocks(rows[0]), linksOf("trainer", rows[0].method), provenance(rows[0]), picturesOf(rows[0]))],
   ];
 }

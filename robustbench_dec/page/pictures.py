@@ -1,4 +1,4 @@
-"""Pictures of perturbations for the page: small PNG files as data URIs, coloured as in rendering/pictures.py."""
+"""Pictures for the page: small PNG files as data URIs; perturbations coloured as in rendering/pictures.py."""
 
 import base64
 import io
@@ -8,21 +8,25 @@ from matplotlib import colormaps
 from PIL import Image
 from torch import Tensor
 
-from robustbench_dec.rendering.pictures import DIVERGING
+from robustbench_dec.rendering.pictures import DIVERGING, luminance
 
 LARGEST = 96
 """Pixels of a side; a larger perturbation is shown smaller."""
 
 
 def data_uri(y: Tensor | None, eps: float) -> str | None:
-    """A perturbation (C, H, W), from -eps to eps; None where it has neither one channel nor three."""
+    """A perturbation (C, H, W) as its luminance from -eps to eps; None where it has neither one channel nor three."""
     if y is None or y.ndim != 3 or len(y) not in (1, 3):
         return None
-    share = np.clip((y.numpy().astype(np.float64) / (eps or 1.0) + 1) / 2, 0, 1)
-    colours = colormaps[DIVERGING](share[0])[..., :3] if len(share) == 1 else share.transpose(1, 2, 0)
-    image = Image.fromarray(np.round(255 * colours).astype(np.uint8))
+    share = np.clip((luminance(y) / (eps or 1.0) + 1) / 2, 0, 1)  # (H, W)
+    image = Image.fromarray(np.round(255 * colormaps[DIVERGING](share)[..., :3]).astype(np.uint8))
     if max(image.size) > LARGEST:
         image.thumbnail((LARGEST, LARGEST))
+    return png_uri(image)
+
+
+def png_uri(image: Image.Image) -> str:
+    """An image as the address of itself."""
     buffer = io.BytesIO()
     image.save(buffer, format="PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

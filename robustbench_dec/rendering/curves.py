@@ -15,30 +15,37 @@ from robustbench_dec.rendering import style
 from robustbench_dec.rendering.style import DASHES, Colour, Dash
 
 AXES = {
-    "sfo": "SFO calls per node (grad$_x$, grad$_y$ paired)",
+    "sfo": "SFO calls per node\n(grad$_x$ and grad$_y$ of a sample: one call)",
     "round": "Communication rounds",
     "megabytes": "Megabytes sent, all nodes together",
 }
 
 
-def curves(runs: pd.DataFrame, stem: Path) -> dict[Path, bytes]:
-    """Accuracy, clean and under attack, against oracle calls, rounds and megabytes: <stem>-curves.png and .pdf.
+FALL = 1.0
+"""Points below its own best at which a curve is said to fall."""
+
+
+def curves(runs: pd.DataFrame, stem: Path, measured: str = "") -> dict[Path, bytes]:
+    """Accuracy, clean and under attack, against what training cost: <stem>-curves.png and .pdf.
 
     `runs` is the curve.csv of all runs, one below the other, with the columns dataset, method, seed, nodes and
-    directed_edges added. A row of panels is a data set, a colour a method, a line style an attack; a line is the mean
-    over seeds, a band goes from the smallest to the largest value.
+    directed_edges added; `measured` says on which images and with which attacks. A row of panels is a data set, a
+    colour a method, a line style an attack; a line is the mean over seeds, a band goes from the smallest to the largest
+    value. Untrained networks are not drawn. Rounds have panels of their own unless every round costs the same calls.
     """
+    runs = runs[runs["round"] > 0] if len(runs) else runs  # an untrained network would press all lines together
     if runs.empty:
         raise BadInput("curves need at least one run with a curve.csv, but none came; train first")
     runs = runs.reset_index(drop=True)  # row numbers repeat where curves were put one below the other
     runs = runs.assign(megabytes=runs["bytes_per_edge"] * runs["directed_edges"] / 1e6)
     datasets = titles.in_order(runs["dataset"], data.titles())
     methods = titles.in_order(runs["method"], titles.methods())
-    colours = dict(zip(methods, sns.color_palette("colorblind", len(methods)), strict=True))
+    colours = style.colours(methods)
     seeds = runs["seed"].nunique()
+    axes = _axes(runs)
     with style.sheet():
-        figure = Figure(figsize=(9.2, 0.5 + 2.35 * len(datasets)), layout="constrained")
-        grid = figure.subplots(len(datasets), len(AXES), sharey="row", squeeze=False)
+        figure = Figure(figsize=(2.6 + 2.9 * len(axes), 0.7 + 2.5 * len(datasets)), layout="constrained")
+        grid = figure.subplots(len(datasets), len(axes), sharey="row", squeeze=False)
         for panels, dataset in zip(grid, datasets, strict=True):
             here = runs[runs["dataset"] == dataset].dropna(axis="columns", how="all")
             attacks = [name for name in here.columns if "@" in name]
@@ -47,24 +54,40 @@ def curves(runs: pd.DataFrame, stem: Path) -> dict[Path, bytes]:
                     f"a curve shows at most {len(DASHES) - 1} attacks, but {dataset} has {len(attacks)}; drop some"
                 )
             styles = dict(zip(["clean_acc", *attacks], DASHES, strict=False))
-            for axis, panel in zip(AXES, panels, strict=True):
+            for (axis, label), panel in zip(axes.items(), panels, strict=True):
                 _panel(panel, here, axis, styles, colours)
-            panels[0].set_ylim(_floor(here, list(styles)), None)
+                panel.set_xlabel(label)
             panels[0].set_title(titles.dataset(dataset), loc="left", fontweight="bold")
-            panels[0].set_ylabel("Accuracy (%)")
+            panels[0].set_ylabel("Test accuracy of the mean network (%)")
             present = [method for method in methods if method in set(here["method"])]
             _legend(panels[-1], {titles.method(method): colours[method] for method in present}, styles)
-        for panel, label in zip(grid[-1], AXES.values(), strict=True):
-            panel.set_xlabel(label)
+            falls = [line for name in attacks if (line := falling(here, name))]
+            if falls:
+                words = "\n".join(["Falls as training goes on:", *falls])
+                panels[-1].text(1.05, 0, words, transform=panels[-1].transAxes, fontsize=6.5, color="0.35", va="bottom")
         band = f"Lines: mean over up to {seeds} seeds. Bands: minimum to maximum." if seeds > 1 else "One seed."
-        figure.supxlabel(band, fontsize=7, color="0.35", x=0.01, ha="left")
+        note = f"{measured} {band}".strip()
+        figure.supxlabel(note, fontsize=7, color="0.35", x=0.01, ha="left")
         return {stem.with_name(f"{stem.name}-curves.{kind}"): style.drawn(figure, kind) for kind in ("png", "pdf")}
 
 
-def _floor(runs: pd.DataFrame, measures: list[str]) -> float | None:
-    """Just below the worst trained model: an untrained one says nothing, and would press all lines together."""
-    trained = 100 * runs.loc[runs["round"] > 0, measures].min().min()
-    return float(5 * (trained // 5)) if trained == trained else None
+def falling(runs: pd.DataFrame, measure: str) -> str:
+    """Where an accuracy ends below its own best, mean over seeds: "PGD δ = 0.1: K-GT 69 to 58, ..."; or ""."""
+    words = []
+    for method in titles.in_order(runs["method"], titles.methods()):
+        means = 100 * runs[runs["method"] == method].groupby("round")[measure].mean()
+        if len(means) and means.max() - means.iloc[-1] > FALL:
+            words.append(f"{titles.method(method)} {means.max():.0f} to {means.iloc[-1]:.0f}")
+    return f"{_attack(measure)}: {', '.join(words)}" if words else ""
+
+
+def _axes(runs: pd.DataFrame) -> dict[str, str]:
+    """The axes with their labels, without rounds where they are calls in another unit."""
+    calls = runs["sfo"].sum() / runs["round"].sum()
+    if (runs["sfo"] - calls * runs["round"]).abs().max() > 0.01 * runs["sfo"].max():
+        return dict(AXES)
+    axes = {name: label for name, label in AXES.items() if name != "round"}
+    return axes | {"sfo": f"SFO calls per node, {calls:,.0f} a round\n(grad$_x$ and grad$_y$ of a sample: one call)"}
 
 
 def _panel(panel: Axes, runs: pd.DataFrame, axis: str, styles: dict[str, Dash], colours: dict[str, Colour]) -> None:
@@ -89,7 +112,11 @@ def _panel(panel: Axes, runs: pd.DataFrame, axis: str, styles: dict[str, Dash], 
 def _legend(panel: Axes, colours: dict[str, Colour], styles: dict[str, Dash]) -> None:
     handles = [Line2D([], [], color=colour, linewidth=2.2, label=name) for name, colour in colours.items()]
     for measure, dashes in styles.items():
-        attack, at, eps = measure.partition("@")
-        label = f"{titles.attack(attack)}, δ = {eps}" if at else "Clean"
+        label = _attack(measure) if "@" in measure else "Clean"
         handles.append(Line2D([], [], color="0.25", linestyle=dashes or "-", label=label))
-    panel.legend(handles=handles, loc="center left", bbox_to_anchor=(1.03, 0.5), frameon=False, handlelength=2.6)
+    panel.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.03, 1.0), frameon=False, handlelength=2.6)
+
+
+def _attack(measure: str) -> str:
+    attack, _, eps = measure.partition("@")
+    return f"{titles.attack(attack)} δ = {eps}"

@@ -1,7 +1,7 @@
 """Pictures of perturbations."""
 
-import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from torch import Tensor
 
 from robustbench_dec import titles
@@ -17,60 +18,78 @@ from robustbench_dec.rendering import style
 
 DIVERGING = "coolwarm"
 
-Picture = tuple[str, Tensor, float]  # title, perturbation (C, H, W), radius
+LUMINANCE = (0.299, 0.587, 0.114)
+"""What red, green and blue add to brightness (ITU-R BT.601)."""
 
 
-def perturbations(trained: Sequence[Picture], uaps: Sequence[Picture], stem: Path) -> dict[Path, bytes]:
+@dataclass(frozen=True)
+class Picture:
+    """A perturbation of the network of a method on a data set, and the accuracy that it leaves, where it is known."""
+
+    dataset: str
+    method: str
+    y: Tensor  # (C, H, W)
+    radius: float
+    accuracy: float | None = None
+
+
+def perturbations(trained: Sequence[Picture], universal: Sequence[Picture], stem: Path) -> dict[Path, bytes]:
     """Pictures of perturbations: <stem>-perturbations.png.
 
-    The trained y come first, then a row for each stretch of equal titles in `uaps` ("mnist, k_gt"), with its radii from
-    small to large. One channel is shown from -delta (blue) to delta (red), three as the colour (y / delta + 1) / 2.
+    A row is a network: the y that it was trained against within its radius rho, then the universal perturbations that
+    attack it, from the smallest radius delta to the largest. Each is drawn from minus its radius (blue) to plus its
+    radius (red), a colour image by its luminance.
     """
-    stretches = itertools.groupby(uaps, key=lambda picture: picture[0])
-    groups = [(f"UAP, {title}", sorted(group, key=lambda picture: picture[2])) for title, group in stretches]
-    width = max([3, *(len(group) for _, group in groups)])
-    rows = [("Trained y", list(trained[start : start + width])) for start in range(0, len(trained), width)]
-    if not rows + groups:
+    networks = list(dict.fromkeys((each.dataset, each.method) for each in [*universal, *trained]))
+    if not networks:
         raise BadInput("a picture of perturbations needs at least one of them, but none came; train or attack first")
+    first = {(each.dataset, each.method): each for each in trained}
+    attacks = {
+        network: sorted((p for p in universal if (p.dataset, p.method) == network), key=lambda p: p.radius)
+        for network in networks
+    }
+    width = 1 + max(len(each) for each in attacks.values())
     with style.sheet(grid=False):
-        figure = Figure(figsize=(1.3 + 1.2 * width, 0.6 + 1.5 * (len(rows) + len(groups))), layout="constrained")
-        grid = figure.subplots(len(rows) + len(groups), width, squeeze=False)
+        figure = Figure(figsize=(1.5 + 1.25 * width, 0.8 + 1.5 * len(networks)), layout="constrained")
+        grid = figure.subplots(len(networks), width, squeeze=False)
         for panel in grid.flat:
             panel.set(xticks=[], yticks=[])
             panel.spines[:].set_visible(False)
-        for panels, (label, pictures) in zip(grid, rows + groups, strict=True):
-            panels[0].set_ylabel(_lines(label), rotation=0, ha="right", va="center", fontweight="bold")
-            for panel, (title, perturbation, eps) in zip(panels, pictures, strict=False):
-                panel.set_title(
-                    f"δ = {eps:g}" if label.endswith(title) else f"{_lines(title)}\nδ = {eps:g}", fontsize=8
-                )
-                _picture(panel, perturbation, eps)
-        bar = figure.colorbar(
-            ScalarMappable(Normalize(-1, 1), DIVERGING),
-            ax=grid,
-            location="bottom",
-            shrink=0.5,
-            aspect=40,
-            ticks=[-1, 0, 1],
-        )
-        bar.ax.set_xticklabels(["−δ", "0", "δ"])  # noqa: RUF001
+        for panels, network in zip(grid, networks, strict=True):
+            name = f"{titles.dataset(network[0])}\n{titles.method(network[1])}"
+            panels[0].set_ylabel(name, rotation=0, ha="right", va="center", fontweight="bold")
+            if network in first:
+                panels[0].set_title(f"trained y\nρ = {first[network].radius:g}", fontsize=8)  # noqa: RUF001
+                _draw(panels[0], first[network])
+            else:
+                panels[0].text(0.5, 0.5, "trained\nat y = 0", ha="center", va="center", color="0.4")
+            for panel, picture in zip(panels[1:], attacks[network], strict=False):
+                left = "" if picture.accuracy is None else f"\n{100 * picture.accuracy:.1f} % right"
+                panel.set_title(f"UAP, δ = {picture.radius:g}{left}", fontsize=8)
+                _draw(panel, picture)
+        scale = ScalarMappable(Normalize(-1, 1), DIVERGING)
+        bar = figure.colorbar(scale, ax=grid, location="bottom", shrink=0.5, aspect=40, ticks=[-1, 0, 1])
+        bar.ax.set_xticklabels(["minus the radius", "0", "plus the radius"])
         bar.outline.set_visible(False)
-        bar.set_label("Scale of one channel. Three channels: each from none (−δ) to full (δ), grey is 0.", fontsize=7)  # noqa: RUF001
+        colours = any(len(each.y) == 3 for each in [*trained, *universal])
+        bar.set_label(
+            "ρ: radius of y in training. δ: radius of the attack. Right: test images still classified correctly.\n"  # noqa: RUF001
+            + ("First seed. Colour images: luminance of the perturbation." if colours else "First seed."),
+            fontsize=7,
+        )
         return {stem.with_name(f"{stem.name}-perturbations.png"): style.drawn(figure, "png")}
 
 
-def _picture(panel: Axes, perturbation: Tensor, eps: float) -> None:
-    share = np.clip(perturbation.detach().cpu().numpy() / (eps or 1.0), -1, 1)  # (C, H, W), in units of the radius
-    if len(share) == 1:
-        panel.imshow(share[0], cmap=DIVERGING, vmin=-1, vmax=1, interpolation="nearest")
-    elif len(share) == 3:
-        panel.imshow((share.transpose(1, 2, 0) + 1) / 2, interpolation="nearest")
-    else:
+def luminance(y: Tensor) -> NDArray[np.float64]:
+    """A perturbation (C, H, W) as one channel (H, W): its only one, or the luminance of three."""
+    values = y.detach().cpu().numpy().astype(np.float64)
+    if len(values) not in (1, 3):
         raise BadInput(
-            f"a perturbation to look at has 1 or 3 channels, but one has shape {tuple(share.shape)}; leave it out"
+            f"a perturbation to look at has 1 or 3 channels, but one has shape {tuple(values.shape)}; leave it out"
         )
+    return values[0] if len(values) == 1 else np.tensordot(LUMINANCE, values, axes=1)
 
 
-def _lines(title: str) -> str:
-    """The parts of a title one below the other, data sets and methods by their printed names."""
-    return "\n".join(titles.method(titles.dataset(part)) for part in title.split(", "))
+def _draw(panel: Axes, picture: Picture) -> None:
+    share = luminance(picture.y) / (picture.radius or 1.0)  # in units of the radius
+    panel.imshow(np.clip(share, -1, 1), cmap=DIVERGING, vmin=-1, vmax=1, interpolation="nearest")

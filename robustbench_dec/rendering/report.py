@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from robustbench_dec import files
+from robustbench_dec import files, titles
 from robustbench_dec.attacking.foreign import attack_named
 from robustbench_dec.data import catalogue
 from robustbench_dec.errors import BadInput
@@ -21,6 +21,7 @@ from robustbench_dec.rendering import attacks_table, curves, figures, networks_t
 from robustbench_dec.rendering.blocks import Block
 from robustbench_dec.running.suite import Work
 from robustbench_dec.specs.table import BlockSpec, Spec
+from robustbench_dec.store.records import TableRecord
 from robustbench_dec.store.results import Results, Run
 
 Finished = Sequence[tuple[Work, Run]]
@@ -29,10 +30,11 @@ Finished = Sequence[tuple[Work, Run]]
 
 @dataclass(frozen=True)
 class Report:
-    """What rendering will write, and the leaderboard that it rests on, where there is one."""
+    """What rendering will write, and the leaderboard that it rests on with what the table asks for, if it has one."""
 
     contents: dict[Path, bytes]
-    leaderboard: pd.DataFrame | None
+    leaderboard: pd.DataFrame | None = None
+    asked: TableRecord | None = None
 
 
 def report(specification: Spec, work: Sequence[Work], stem: str, results: Results, tables: Path) -> list[Path]:
@@ -45,9 +47,14 @@ def prepare(specification: Spec, work: Sequence[Work], stem: str, results: Resul
     """What a table's files will hold; nothing is written, and what cannot be rendered is refused."""
     check(specification)
     if specification.layout == "figures":
-        return Report(figures.render(specification, work, results, tables / stem), None)
+        return Report(figures.render(specification, work, results, tables / stem))
     runs = _finished(work, results)
-    asked = frozenset(item.run.id for item in work)
+    asked = TableRecord(
+        title=specification.title,
+        caption=specification.caption,
+        networks=dict(sorted((item.run.id, network_title(item.block, item.run.trainer)) for item in work)),
+        paper=specification.paper,
+    )
     everything = gather.gather(results, {stem: asked})
     wanted = [(run.id, request.key.stem) for item, run in runs for request in item.cells]
     rows = everything[pd.MultiIndex.from_frame(everything[["run_id", "cell"]]).isin(wanted)]
@@ -57,11 +64,12 @@ def prepare(specification: Spec, work: Sequence[Work], stem: str, results: Resul
     else:
         paper = specification.paper or None
         contents |= attacks_table.render(rows, blocks(specification), tables / stem, specification.caption, paper)
-        contents |= curves.curves(pd.concat([_curve(run) for _, run in runs]), tables / stem)
+        lines = pd.concat([_curve(run) for _, run in runs])
+        contents |= curves.curves(lines, tables / stem, _measured(specification))
         trained, universal = _pictures([pair for pair in runs if pair[0].run.seed == specification.seeds[0]])
         if trained or universal:
             contents |= pictures.perturbations(trained, universal, tables / stem)
-    return Report(contents, everything)
+    return Report(contents, everything, asked)
 
 
 def check(specification: Spec) -> None:
@@ -84,6 +92,17 @@ def blocks(specification: Spec) -> list[Block]:
     if specification.layout == "figures":
         raise BadInput(f"'{specification.title}' has figures and no attacks; tables/table2.toml has some, for example")
     return [_block(block) for block in specification.blocks]
+
+
+def network_title(block: BlockSpec, trainer: str) -> str:
+    """What a table calls a trained network: the method, and the block where it is not just the data set."""
+    if trainer in block.titles:
+        return block.titles[trainer]
+    method, dataset = titles.method(trainer), titles.dataset(str(block.problem.get("dataset", "")))
+    rest = block.title.removeprefix(dataset).lstrip(", ")
+    if not rest:
+        return method
+    return f"{method}, {rest if rest[1:2].isupper() else rest[:1].lower() + rest[1:]}"
 
 
 def _finished(work: Sequence[Work], results: Results) -> Finished:
@@ -112,16 +131,25 @@ def _curve(run: Run) -> pd.DataFrame:
     return run.curve().assign(dataset=record.dataset, method=record.method, seed=record.seed, **costs)
 
 
+def _measured(specification: Spec) -> str:
+    """On what a curve's points rest, which is less than the table's numbers do."""
+    attacks = [attack for block in specification.blocks for attack in block.curve]
+    steps = {titles.attack(each.name): (each.model_extra or {}).get("steps") for each in attacks}
+    named = " and ".join(f"{title} of {count} steps" if count else title for title, count in steps.items())
+    images = f"Measured in training on the first {specification.curve_examples:,} test images"
+    return f"{images}, {named}; the table has all images and its own settings." if named else f"{images}."
+
+
 def _pictures(runs: Finished) -> tuple[list[pictures.Picture], list[pictures.Picture]]:
     """The trained y of every method that has one, and the UAPs against every method."""
     trained, universal = [], []
     for item, run in runs:
         record = run.record
-        title = f"{record.dataset}, {record.method}"
         if (y := run.perturbation()) is not None:
-            trained.append((title, y, record.settings.problem["eps"]))
+            eps = record.settings.problem["eps"]
+            trained.append(pictures.Picture(record.dataset, record.method, y, eps))
         for request in item.cells:
             cell = run.cell(request.key)
-            if cell.known() is not None and (y := cell.perturbation()) is not None:
-                universal.append((title, y, cell.record.eps))
+            if (known := cell.known()) is not None and (y := cell.perturbation()) is not None:
+                universal.append(pictures.Picture(record.dataset, record.method, y, known.eps, known.robust_acc))
     return trained, universal

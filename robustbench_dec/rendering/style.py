@@ -4,10 +4,14 @@ Without pyplot's global state and without dates, so that the same results give t
 """
 
 import io
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 import matplotlib.style
+import seaborn as sns
 from matplotlib.figure import Figure
+
+from robustbench_dec import titles
 
 Dash = tuple[float, tuple[float, ...]] | None
 Colour = tuple[float, float, float]
@@ -44,6 +48,15 @@ UNDATED = {
     "png": {"Software": None},
     "pdf": {"Creator": None, "Producer": None, "CreationDate": None},
 }
+
+
+def colours(methods: Iterable[str]) -> dict[str, Colour]:
+    """A colour for each method, the same in every picture and on the page: its place on the shelf decides."""
+    palette = [*sns.color_palette("colorblind"), *sns.color_palette("dark")]
+    wanted = [*methods]
+    everybody = [*titles.methods(), *titles.in_order(wanted, titles.methods())]
+    places = {name: place for place, name in enumerate(dict.fromkeys(everybody))}
+    return {name: palette[places[name] % len(palette)] for name in titles.in_order(wanted, titles.methods())}
 
 
 def sheet(grid: bool = True) -> AbstractContextManager[None]:

@@ -22,9 +22,13 @@ Seeds = Annotated[list[Annotated[int, Field(ge=0, le=LARGEST_SEED)]], Field(min_
 
 
 class BlockSpec(Strict):
-    """One block of a table: one problem, several trainers, several attacks; `network` changes what it names."""
+    """One block of a table: one problem, several trainers, several attacks; `network` changes what it names.
+
+    `titles` has names for its trained networks, by trainer, where the method's and the block's title do not say enough.
+    """
 
     title: str
+    titles: dict[str, str] = {}
     problem: dict[str, Any]
     network: NetworkSpec | None = None
     rounds: int | None = Field(default=None, ge=1)

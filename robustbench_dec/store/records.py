@@ -3,7 +3,7 @@
 RunRecord    a trained run: what was asked for, what it cost, how good it is, the digests of the files beside it
 CellRecord   one attack at one radius on one run: every image's outcome, and all that decided it
 ClaimRecord  one run of a table of claims: what a trainer paid on a problem whose solution is known
-TableRecord  which runs a rendered table asked for
+TableRecord  which runs a rendered table asked for, and how it calls them
 
 Records are frozen, and are read and written sealed (see files.py) by the store alone.
 """
@@ -227,9 +227,12 @@ class ClaimRecord(Made):
 
 
 class TableRecord(Record):
-    """Which runs a rendered table asked for."""
+    """A rendered table: its title, the runs that it asked for with its name for each, and the paper's numbers."""
 
-    runs: tuple[str, ...]
+    title: str
+    caption: str
+    networks: dict[str, str] = Field(description="run id -> what the table calls the network")
+    paper: dict[str, dict[str, dict[str, float]]] = Field(description="data set -> method -> fgsm@0.1 -> percent")
 
 
 class Card(Record):

@@ -10,7 +10,7 @@
     run.cells(), run.cell(key)      its cells that are there; one by its CellKey or by its stem
     cell.record, cell.perturbation()
     results.cells()                 every test cell of a present checkpoint
-    results.tables()                which runs each rendered table asked for
+    results.tables()                what each rendered table asked for
 
 A run's folder, results/runs/<id>/:
     checkpoint.safetensors   X (n, d), Y (n, q) if there is one, and the network's card
@@ -29,7 +29,7 @@ import contextlib
 import hashlib
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -412,14 +412,14 @@ class Results:
         """Where runs are kept that were only made to choose settings."""
         return Results(self.root / "tune")
 
-    def tables(self) -> dict[str, frozenset[str]]:
-        """The runs that each rendered table asked for, by the table's stem."""
+    def tables(self) -> dict[str, TableRecord]:
+        """What each rendered table asked for, by the table's stem."""
         found = sorted((self.root / "tables").glob("[!.]*.json"))
-        return {path.stem: frozenset(TableRecord.read(path).runs) for path in found}
+        return {path.stem: TableRecord.read(path) for path in found}
 
-    def table_file(self, stem: str, runs: Iterable[str]) -> dict[Path, bytes]:
-        """The file that remembers which runs a table asked for, and what is to be written there."""
-        return {self.root / "tables" / f"{_plain(stem)}.json": TableRecord(runs=tuple(sorted(runs))).content()}
+    def table_file(self, stem: str, record: TableRecord) -> dict[Path, bytes]:
+        """The file that remembers what a table asked for, and what is to be written there."""
+        return {self.root / "tables" / f"{_plain(stem)}.json": record.content()}
 
     def claim_leaderboard(self) -> AbstractContextManager[None]:
         """Be the only one who writes the leaderboard."""

@@ -1,0 +1,51 @@
+"""Worst case: per image, the worst outcome over all stored cells of a network at a radius or below it, in its norm.
+
+    right(a) = min over cells with eps <= delta of right_cell(a)
+
+A perturbation within a smaller ball is within the larger one too. Nothing is attacked: cells hold every image's
+outcome, so this is a join. It is taken over the images that all of the cells have.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from robustbench_dec.errors import BadInput
+from robustbench_dec.store.records import CellRecord
+
+RADIUS = 1e-9
+"""Two radii that should be equal differ by this much at most, relatively."""
+
+
+@dataclass(frozen=True)
+class WorstCase:
+    """Which images survive everything, and how many each attack breaks that no other does."""
+
+    right: Tensor  # (n,) bool
+    alone: Mapping[str, int]
+
+    @property
+    def accuracy(self) -> float:
+        return self.right.double().mean().item()
+
+
+def within(cells: Sequence[CellRecord], norm: str, delta: float) -> list[CellRecord]:
+    """The cells of a norm at a radius or below."""
+    return [cell for cell in cells if cell.norm == norm and cell.eps <= delta * (1 + RADIUS)]
+
+
+def worst_case(cells: Sequence[CellRecord]) -> WorstCase:
+    """The join of one network's cells."""
+    if len({cell.checkpoint_sha256 for cell in cells}) != 1:
+        raise BadInput("a worst case is that of one network, but the cells are of none or of several; pass one's")
+    images = min(cell.n_examples for cell in cells)
+    outcomes: dict[str, Tensor] = {}  # of each attack over its radii and settings
+    for cell in cells:
+        right = cell.right[:images]
+        outcomes[cell.attack] = outcomes[cell.attack] & right if cell.attack in outcomes else right
+    survived = torch.stack(list(outcomes.values()))  # (attacks, n)
+    broken_once = (~survived).sum(0) == 1
+    alone = {attack: int((~right & broken_once).sum()) for attack, right in outcomes.items()}
+    return WorstCase(survived.all(0), alone)
