@@ -151,7 +151,7 @@ def _write(wanted: "Spec", work: "Sequence[suite.Work]", stem: str, results: Pat
         contents = dict(ready.contents)
         if ready.leaderboard is not None and ready.asked is not None:
             asked = {stem: ready.asked}
-            contents[home / "index.html"] = page.render(store, home, ready.leaderboard, asked).encode()
+            contents[home / "index.html"] = page.render(store, ready.leaderboard, also=asked, folder=home).encode()
         for path in files.write_all(contents):
             typer.echo(f"wrote {path}")
 

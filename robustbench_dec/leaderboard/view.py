@@ -201,16 +201,20 @@ def _submitters(frame: pd.DataFrame) -> list[str]:
 def _labelled(frame: pd.DataFrame, runs: Mapping[str, Run], tables: Mapping[str, TableRecord]) -> pd.DataFrame:
     rows = frame.to_dict("records")
     setups = [_setup(row, runs.get(row["run_id"])) for row in rows]
-    strengths = [_strength(row) for row in rows]
+    settings = list(zip(frame["attack"], frame["attack_params_json"], strict=True))
+    strong = {each: _strength(*each) for each in dict.fromkeys(settings)}
+    strengths = [strong[each] for each in settings]
+    of_methods = {name: titles.method(name) for name in frame["method"].unique()}
+    of_attacks = {name: titles.attack(name) for name in frame["attack"].unique()}
     given = {run_id: name for record in reversed(list(tables.values())) for run_id, name in record.networks.items()}
     models = names.told_apart(
-        [titles.method(name) for name in frame["method"]],
+        [of_methods[name] for name in frame["method"]],
         list(zip(frame["dataset"], frame["method"], strict=True)),
         setups,
         [given.get(run_id) for run_id in frame["run_id"]],
     )
     first = next(iter(tables), None)  # its attacks bear the plain names
-    attacks = [titles.attack(name) for name in frame["attack"]]
+    attacks = [of_attacks[name] for name in frame["attack"]]
     plain = [title if first in str(row["table"]).split(";") else None for title, row in zip(attacks, rows, strict=True)]
     families = list(zip(frame["dataset"], frame["attack"], strict=True))
     images = frame["n_examples"]
@@ -230,10 +234,10 @@ def _setup(row: Settings, run: Run | None) -> Settings:
     return names.training(run.record)
 
 
-def _strength(row: Settings) -> Settings:
+def _strength(attack: str, params: str) -> Settings:
     """All that decides an attack but its radius and the images; a step size counts relative to the radius."""
-    given: Settings = json.loads(str(row["attack_params_json"] or "{}"))
-    settings = names.filled("attack", given, str(row["attack"]))
+    given: Settings = json.loads(params or "{}")
+    settings = names.filled("attack", given, attack)
     eps, alpha = settings.pop("eps", None), settings.pop("alpha", None)
     if isinstance(eps, int | float) and eps and isinstance(alpha, int | float):
         settings["rel_alpha"] = round(alpha / eps, 6)

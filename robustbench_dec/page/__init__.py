@@ -27,20 +27,19 @@ SCRIPTS = ("dom.js", "charts.js", "details.js", "state.js", "networks.js", "cell
 
 def write(results: Results, path: Path) -> Path:
     """The page of a leaderboard and the runs beside it."""
-    files.write_text(path, render(results, path.parent))
+    files.write_text(path, render(results, folder=path.parent))
     return path
 
 
 def render(
     results: Results,
-    folder: Path,
     leaderboard: pd.DataFrame | None = None,
+    *,
     also: Mapping[str, TableRecord] = view.NO_TABLES,
+    folder: Path | None = None,
 ) -> str:
-    """The page as text, as it will stand in `folder`, beside figures and Table 1 where they are there.
-
-    Of the leaderboard on disk, or of one that is yet to be written with a table; the same gives the same.
-    """
+    """The page as text, of the leaderboard on disk or of one that is yet to be written with a table; the same gives
+    the same. Where it will stand in a `folder`, it shows the figures and Table 1 that lie there."""
     frame = view.read(results) if leaderboard is None else view.labelled(leaderboard, results, also)
     data = content.gather(frame, results, view.tables(results, also))
     data["parts"] = [asdict(part) for part in surroundings.parts(frame, folder)]

@@ -33,8 +33,10 @@ function picturesOf(row) {
 
 function pictureBlock(own) {
   if (!own.length) return null;
-  return block("Perturbations", h("div", { className: "line" }, own.map((one) =>
-    picture(one, one.kind === "trained" ? "Trained y" : row.attack_label, `δ = ${plain(one.eps)}`))));
+  return block("Perturbations", h("div", { className: "line" }, own.map((one) => {
+    const row = ROWS[one.row];
+    return one.kind === "trained" ? picture(one, "Trained y", `ρ = ${plain(one.eps)}`) : picture(one, row.attack_label, `δ = ${plain(one.eps)}: ${percent(row.robust_acc)} % right`);
+  })));
 }
 
 /** Settings with the radius under the letter that the page has for it: ρ in training, δ in an attack. */

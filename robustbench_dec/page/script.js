@@ -63,7 +63,8 @@ function latexText() {
 function bibtexText() {
   const { software, entries, method, attack } = DATA.references;
   const items = visible();
-  const keys = unique([...unique(items.map((item) => item.method)).flatMap((name) => method[name] ?? []), ...unique(items.map((item) => item.attack)).flatMap((name) => attack[name] ?? [])]);
+  const rows = items.flatMap((item) => item.rows ?? [item.index]).sort((a, b) => a - b).map((index) => ROWS[index]);
+  const keys = unique([...unique(rows.map((row) => row.method)).flatMap((name) => method[name] ?? []), ...unique(rows.map((row) => row.attack)).flatMap((name) => attack[name] ?? [])]);
   return [software, ...keys.map((key) => entries[key])].join("\n\n") + "\n";
 }
 

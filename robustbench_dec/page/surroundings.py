@@ -62,8 +62,10 @@ class PartLinks:
     papers: tuple[tuple[str, str], ...]  # title with venue, address
 
 
-def figures(folder: Path) -> list[Shown]:
+def figures(folder: Path | None) -> list[Shown]:
     """The paper's figures that lie beside the page."""
+    if folder is None:
+        return []
     return [_figure(folder, *each) for each in FIGURES.items() if (folder / f"{each[0]}.png").is_file()]
 
 
@@ -75,8 +77,10 @@ def _figure(folder: Path, stem: str, words: tuple[str, str]) -> Shown:
     return Shown(*words, uri, *small.size, _there(folder, f"{stem}.png", f"{stem}.pdf"))
 
 
-def table1(folder: Path) -> Grid | None:
+def table1(folder: Path | None) -> Grid | None:
     """The first table of table1.md, what the paper says of each method and what was seen."""
+    if folder is None:
+        return None
     path = folder / "table1.md"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     start = next((place for place, line in enumerate(lines) if line.startswith("|")), None)
@@ -91,31 +95,31 @@ def table1(folder: Path) -> Grid | None:
 
 
 def plain(text: str) -> str:
-    """A cell of Markdown with small formulas as plain characters: $O(\\frac{1}{n\\epsilon^2})$ is O(1/(n ε²))."""
+    """A cell of Markdown with small formulas as plain characters: $O(\\frac{1}{n\\epsilon^2})$ is O(1 / nε²)."""
     text = re.sub(r"<sup>\w+</sup>", "", text)
     text = re.sub(r"\\sqrt\{(\w+)\}", r"√\1", text)
-    text = re.sub(r"\^\{?(-?\d+)\}?", lambda found: found[1].translate(POWERS), text)
+    text = re.sub(r"\^(?:\{(-?\d+)\}|(\d))", lambda found: (found[1] or found[2]).translate(POWERS), text)
     text = re.sub(r"\\([a-z]+)", lambda found: SYMBOLS.get(found[1], f"\\{found[1]}"), text)
     text = re.sub(r"\\frac\{([^{}]*)\}\{([^{}]*)\}", r"\1 / \2", text)
-    return re.sub(r"\\([^\w\s])", r"\1", text).replace("$", "")
+    return re.sub(r"\\([^A-Za-z0-9\s])", r"\1", text).replace("$", "")
 
 
-def parts(frame: pd.DataFrame, folder: Path) -> list[PartLinks]:
+def parts(frame: pd.DataFrame, folder: Path | None) -> list[PartLinks]:
     """The methods and attacks of a leaderboard, in the order of the tables."""
     methods = titles.in_order(frame["method"], titles.methods())
     attacks = titles.in_order(frame["attack"], titles.attacks())
     return [*_links("trainer", methods, folder), *_links("attack", attacks, folder)]
 
 
-def _links(kind: str, names: Iterable[str], folder: Path) -> list[PartLinks]:
+def _links(kind: str, names: Iterable[str], folder: Path | None) -> list[PartLinks]:
     title = titles.method if kind == "trainer" else titles.attack
     return [PartLinks(kind, name, title(name), _code(kind, name, folder), _papers(kind, name)) for name in names]
 
 
-def _code(kind: str, name: str, folder: Path) -> str | None:
+def _code(kind: str, name: str, folder: Path | None) -> str | None:
     """The part's file, where the page stands in the same checkout."""
-    for path in shelf.beside(kind, f"{name}.py"):
-        link = os.path.relpath(path, folder.resolve())
+    for path in shelf.beside(kind, f"{name}.py") if folder else ():
+        link = os.path.relpath(path, folder and folder.resolve())
         if link == os.path.join("..", path.parent.name, path.name):
             return Path(link).as_posix()
     return None

@@ -17,6 +17,7 @@ from robustbench_dec.commands.app import app
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.leaderboard import view
+from robustbench_dec.page import surroundings
 from robustbench_dec.store.results import Results
 from tests.support import ROOT
 from tests.support import browser as chromium
@@ -53,14 +54,49 @@ def rows(results: Path) -> pd.DataFrame:
     return leaderboard.read(results / "leaderboard.csv")
 
 
-def test_the_page_is_one_file_that_asks_for_nothing(written: str) -> None:
-    assert len(written.encode()) < 1_500_000
-    markup = re.sub(r"<(script|style|pre)\b.*?</\1>", "", written, flags=re.DOTALL)
-    addresses = re.findall(r'\b(?:src|href|action|poster|data)\s*=\s*"([^"]*)"', markup)
-    assert addresses and all(address.startswith(("#", "data:")) for address in addresses)
-    (style,) = re.findall(r"<style>(.*?)</style>", written, re.DOTALL)
+@pytest.fixture(scope="module")
+def placed(results: Path, tracked: Path) -> str:
+    """The page as it is beside the committed figures."""
+    return page.render(Results(results), folder=tracked / "tables")
+
+
+def test_the_page_is_one_file_that_asks_for_nothing(placed: str) -> None:
+    assert len(placed.encode()) < 1_500_000
+    markup = re.sub(r"<(script|style|pre)\b.*?</\1>", "", placed, flags=re.DOTALL)
+    sources = re.findall(r'\b(?:src|action|poster|data)\s*=\s*"([^"]*)"', markup)
+    assert sources and all(source.startswith("data:") for source in sources)
+    (style,) = re.findall(r"<style>(.*?)</style>", placed, re.DOTALL)
     assert "url(" not in style and "@import" not in style
-    assert "default-src 'none'" in written
+    assert "default-src 'none'" in placed
+
+
+def test_links_lead_to_sections_to_papers_and_to_files_that_are_there(placed: str, tracked: Path) -> None:
+    markup = re.sub(r"<(script|style|pre)\b.*?</\1>", "", placed, flags=re.DOTALL)
+    links = re.findall(r'\bhref\s*=\s*"([^"]*)"', markup)
+    papers = [link for link in links if link.startswith(("https://arxiv.org/", "https://doi.org/"))]
+    files = [link for link in links if not link.startswith(("#", "data:", "https://"))]
+    assert len(papers) >= 4 and len(papers) == sum(link.startswith("http") for link in links)
+    assert {"figures-1.pdf", "figures-2.pdf", "table1.csv"} <= {*files}
+    assert all((tracked / "tables" / file).is_file() for file in files)
+
+
+def test_code_is_linked_from_a_page_in_the_checkout_only(results: Path, tmp_path: Path) -> None:
+    here = embedded(page.render(Results(results), folder=ROOT / "tables"))["parts"]
+    assert {part["code"] for part in here} >= {"../trainers/k_gt.py", "../attacks/uap.py"}
+    assert all((ROOT / "tables" / part["code"]).is_file() for part in here)
+    assert all(part["code"] is None for part in embedded(page.render(Results(results), folder=tmp_path))["parts"])
+
+
+def test_figures_and_table_1_have_their_place(placed: str, written: str) -> None:
+    (section,) = re.findall(r'<section id="paper".*?</section>', placed, re.DOTALL)
+    assert section.count('<img src="data:image/png') == 2 and section.count("<tr>") > 10 and "Dec-FedTrack" in section
+    assert "\\frac" not in section and "κ" in section
+    assert 'id="paper"' not in written  # nothing lies beside it
+
+
+def test_small_formulas_are_plain_characters() -> None:
+    assert surroundings.plain(r"$O(\frac{\kappa^4}{n\epsilon^4})$") == "O(κ⁴ / nε⁴)"
+    assert surroundings.plain(r"MLSGDA<sup>a</sup> eta\_x $\frac{n\sqrt{m}}{\epsilon^2}$") == "MLSGDA eta_x n√m / ε²"
 
 
 def test_the_same_results_give_the_same_page(written: str, results: Path) -> None:
@@ -83,11 +119,12 @@ def test_the_committed_page_shows_the_committed_leaderboard(written: str, tracke
     assert there["columns"] == here["columns"] and there["rows"] == here["rows"], "out of date: run `make page`"
 
 
-def test_without_scripts_the_means_can_still_be_read(written: str) -> None:
+def test_without_scripts_the_networks_can_still_be_read(written: str) -> None:
     (plain,) = re.findall(r"<noscript>(.*?)</noscript>", written, re.DOTALL)
-    groups = embedded(written)["groups"]
-    assert plain.count("<tr>") == 1 + len(groups)
-    assert all(f"{100 * group['robust']:.1f}" in plain for group in groups)
+    blocks = [block for table in embedded(written)["tables"] for block in table["blocks"]]
+    networks = [network for block in blocks for network in block["networks"]]
+    assert plain.count("<tr>") == len(blocks) + len(networks)
+    assert all(f"{100 * entry['mean']:.1f}" in plain for network in networks for entry in network["attacks"].values())
 
 
 def test_pictures_are_of_every_trained_and_universal_perturbation(
@@ -104,7 +141,11 @@ def test_text_of_users_stays_inside_its_json(tmp_path: Path, rows: pd.DataFrame)
     results = with_rows(tmp_path, rows.assign(method=EVIL, attack=EVIL, run_id=EVIL, reliability_flags=EVIL))
     text = page.render(Results(results))
     assert text.count("<script") == text.count("</script>") == 2 and "<img" not in text
-    assert embedded(text)["groups"][0]["method"] == EVIL
+    assert (
+        embedded(text)["groups"][0]["method"]
+        == embedded(text)["tables"][0]["blocks"][0]["networks"][0]["method"]
+        == EVIL
+    )
 
 
 def test_a_leaderboard_that_grows_is_shown_as_far_as_it_is(tmp_path: Path, rows: pd.DataFrame) -> None:
@@ -162,12 +203,15 @@ def address(written: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     return path.as_uri()
 
 
-def column(tab: chromium.Browser, key: str) -> list[str]:
-    """The texts of a column, from top to bottom."""
-    found: list[str] = tab.run(
-        f"[...document.querySelectorAll('#rows tr.row .col-{key}')].map((cell) => cell.innerText)"
-    )
+def column(tab: chromium.Browser, key: str, block: int | None = None) -> list[str]:
+    """The texts of a column, from top to bottom; of one block, or of all."""
+    place = "#rows tr.row" if block is None else f"#rows .scroller:nth-of-type({block + 1}) tr.row"
+    found: list[str] = tab.run(f"[...document.querySelectorAll('{place} .col-{key}')].map((cell) => cell.innerText)")
     return found
+
+
+ALL = "#view=means&table=all&sort="
+RUNS = "#view=runs&table=all&sort="
 
 
 def click(tab: chromium.Browser, selector: str) -> None:
@@ -181,18 +225,87 @@ def choose(tab: chromium.Browser, name: str, value: str) -> None:
     )
 
 
-def test_the_page_opens_without_errors_and_without_the_network(tab: chromium.Browser, address: str) -> None:
+def test_the_page_opens_without_errors_and_without_the_network(
+    tab: chromium.Browser, placed: str, tmp_path: Path
+) -> None:
+    (tmp_path / "index.html").write_text(placed, encoding="utf-8")
+    address = (tmp_path / "index.html").as_uri()
     tab.requests.clear()
     tab.errors.clear()
     tab.open(address)
-    assert column(tab, "model") and tab.run("document.querySelectorAll('.chart').length") >= 12
+    assert column(tab, "network") and tab.run("document.querySelectorAll('.chart').length") >= 12
     assert tab.run("[...document.images].every((image) => image.complete && image.naturalWidth > 0)")
     asked = [one for one in tab.requests if not one.startswith(("data:", "about:"))]
     assert asked == [address] and tab.errors == []
 
 
-def test_a_click_on_a_head_sorts_and_says_so(tab: chromium.Browser, address: str) -> None:
+def test_the_first_screen_shows_table_2(tab: chromium.Browser, address: str) -> None:
     tab.open(address)
+    assert tab.run("document.querySelector('[name=table]').selectedOptions[0].text") == "Table 2"
+    heads = tab.run("[...document.querySelector('#rows thead').querySelectorAll('th')].map((cell) => cell.innerText)")
+    names = [head.split("\n")[0] for head in heads]
+    assert names == ["Network", "Clean", "FGSM", "PGD", "UAP", "Worst case", "Seeds", "Images"]
+    assert [head.split("\n")[1] for head in heads[2:6]] == ["δ = 0.1", "δ = 0.1", "δ = 0.25", "δ ≤ 0.1"]
+    assert {text.split("\n")[0] for text in column(tab, "network")} == {"K-GT", "Dec-FedTrack"}
+    assert any("paper 74.7" in text for text in column(tab, "pgd")) and set(column(tab, "seeds")) == {"3"}
+    bottom = tab.run("[...document.querySelectorAll('#rows tr.row')].at(-1).getBoundingClientRect().bottom")
+    assert bottom <= 900  # both data sets, without scrolling
+
+
+@pytest.mark.parametrize("view", ["", "#step=all", "#table=all", ALL, RUNS])
+def test_no_row_is_taller_than_two_lines_and_nothing_scrolls_sideways(
+    tab: chromium.Browser, address: str, view: str
+) -> None:
+    tab.open(address + view)
+    heights = tab.run("[...document.querySelectorAll('#rows tr.row')].map((row) => row.getBoundingClientRect().height)")
+    assert heights and max(heights) <= 62
+    assert tab.run("document.documentElement.scrollWidth") <= 1280
+    wide = "[...document.querySelectorAll('#rows .scroller')].map((part) => part.scrollWidth - part.clientWidth)"
+    assert max(tab.run(wide)) <= 0  # the tables themselves fit too
+
+
+def test_radii_and_tables_can_be_chosen(tab: chromium.Browser, address: str) -> None:
+    tab.open(address)
+    choose(tab, "step", "large")
+    choose(tab, "dataset", "cifar10")
+    heads = tab.run("[...document.querySelectorAll('#rows th')].map((cell) => cell.innerText)")
+    assert [head.split("\n")[1] for head in heads[2:6]] == ["δ = 0.01", "δ = 0.01", "δ = 0.07", "δ ≤ 0.01"]
+    choose(tab, "step", "all")
+    assert len(tab.run("[...document.querySelectorAll('#rows th')]")) == 2 + 9 + 3 + 2
+    choose(tab, "dataset", "")
+    choose(tab, "table", "robust-network")
+    names = column(tab, "network")
+    assert len(names) == 18 and any("ring of 5, 30 % of links lost" in name for name in names)
+    assert len(column(tab, "rate")) == 18 and set(column(tab, "images")) == {"1,000"}
+
+
+def test_networks_stand_by_their_worst_case_and_sort_by_any_column(tab: chromium.Browser, address: str) -> None:
+    tab.open(f"{address}#table=robust-network")
+    assert tab.run("document.querySelector('th[aria-sort]').innerText").startswith("Worst case")
+    numbers = [float(text.split()[0]) for text in column(tab, "worst")]
+    assert numbers == sorted(numbers, reverse=True) and len(set(numbers)) > 5
+    for direction, reverse in (("descending", True), ("ascending", False)):
+        click(tab, "#rows button[data-key=fgsm]")
+        numbers = [float(text.split()[0]) for text in column(tab, "fgsm")]
+        assert numbers == sorted(numbers, reverse=reverse)
+        assert tab.run("document.querySelector('th.col-fgsm').getAttribute('aria-sort')") == direction
+
+
+def test_a_network_opens_to_every_radius_its_paper_and_its_runs(tab: chromium.Browser, address: str) -> None:
+    tab.open(address)
+    click(tab, "[data-open]")
+    details = tab.run("document.querySelector('#details').innerText")
+    assert all(text in details for text in ("Worst case", "≤ 0.15", "broken by this attack alone", "eta_c"))
+    assert tab.run("document.querySelectorAll('#details tbody tr').length") == 1 + 9 + 6
+    links = tab.run("[...document.querySelectorAll('#details a')].map((a) => a.href)")
+    assert any(link.startswith("https://arxiv.org/") for link in links)
+    click(tab, "#details tbody a")
+    tab.wait("document.querySelector('input[name=view][value=runs]').checked")
+    assert len(column(tab, "model")) == 3 and set(column(tab, "attack")) == {"FGSM"}
+
+
+def test_a_click_on_a_head_sorts_cells_and_says_so(tab: chromium.Browser, address: str) -> None:
+    tab.open(address + ALL)
     assert tab.run("document.querySelector('th[aria-sort]')") is None
     for direction, reverse in (("descending", True), ("ascending", False)):
         click(tab, "#rows button[data-key=robust]")
@@ -206,25 +319,65 @@ def test_a_click_on_a_head_sorts_and_says_so(tab: chromium.Browser, address: str
 def test_filters_leave_what_was_asked_for(tab: chromium.Browser, address: str, rows: pd.DataFrame) -> None:
     tab.open(address)
     click(tab, "input[name=view][value=runs]")
+    choose(tab, "table", "all")
     choose(tab, "dataset", "cifar10")
     choose(tab, "attack", "pgd")
     choose(tab, "eps", "0.005")
     wanted = rows[(rows["dataset"] == "cifar10") & (rows["attack"] == "pgd") & (rows["eps"] == 0.005)]
     assert len(column(tab, "model")) == len(wanted) and set(column(tab, "eps")) == {"0.005"}
+    assert set(column(tab, "norm")) == {"L∞"} and set(column(tab, "images")) == {"2,000"}
     assert tab.run("document.querySelector('#count').textContent").startswith(f"{len(wanted)} of {len(rows)} ")
     choose(tab, "q", "k-gt SEED 1")
     assert len(column(tab, "model")) == len(wanted[(wanted["method"] == "k_gt") & (wanted["seed"] == 1)]) == 1
     choose(tab, "q", "there is no such thing")
     assert column(tab, "model") == [] and "Reset" in tab.run("document.querySelector('#rows tbody').innerText")
     click(tab, "#reset")
+    assert len(column(tab, "model")) == (rows["table"] == "table2").sum()
+
+
+def test_two_thousand_rows_are_sorted_and_filtered(tab: chromium.Browser, tmp_path: Path, rows: pd.DataFrame) -> None:
+    many = pd.concat([rows.assign(seed=seed, run_id=rows["run_id"] + f"-{seed}") for seed in range(13)])
+    path = page.write(Results(with_rows(tmp_path, many)), tmp_path / "index.html")
+    tab.open(f"{path.as_uri()}{RUNS}")
+    click(tab, "#rows button[data-key=robust]")
+    numbers = [float(text.split()[0]) for text in column(tab, "robust")]
+    assert len(numbers) == len(many) > 2000 and numbers == sorted(numbers, reverse=True)
+    choose(tab, "q", "seed 12")
     assert len(column(tab, "model")) == len(rows)
+
+
+def test_a_method_has_one_colour_and_the_legend_is_what_is_drawn(tab: chromium.Browser, address: str) -> None:
+    tab.open(address)
+    for section in ("#radius", "#cost"):
+        assert tab.run(f"[...document.querySelectorAll('{section} .legend > span')].map((one) => one.textContent)") == [
+            *("K-GT", "Dec-FedTrack")
+        ]
+    dots = "[...document.querySelectorAll('#rows tr.row')].map((row) => [row.querySelector('.name').firstChild.data, "
+    colours = dict(map(tuple, tab.run(dots + "getComputedStyle(row.querySelector('.dot')).backgroundColor])")))
+    stroke = "[...document.querySelectorAll('.chart svg > path[stroke]')].map((line) => getComputedStyle(line).stroke)"
+    assert set(tab.run(stroke)) == set(colours.values()) and len(set(colours.values())) == 2
+    choose(tab, "table", "robust-network")
+    legend = tab.run("[...document.querySelectorAll('#radius .legend > span')].map((one) => one.textContent)")
+    assert len(legend) == len(set(legend)) == 18 and "K-GT" not in legend
+    looks = tab.run(
+        "[...document.querySelectorAll('#radius .legend path[stroke]')].map((line) => "
+        "line.getAttribute('stroke') + line.getAttribute('stroke-dasharray'))"
+    )
+    assert len(set(looks)) == 18
+
+
+def test_a_curve_that_falls_says_so(tab: chromium.Browser, address: str) -> None:
+    tab.open(address)
+    notes = tab.run("[...document.querySelectorAll('#cost .chart')].map((one) => one.innerText)")
+    falls = [note for note in notes if "Falls as training goes on" in note]
+    assert falls and all("PGD" in note or "FGSM" in note for note in falls)
+    assert "first 1,000 test images" in tab.run("document.querySelector('#cost').innerText")
 
 
 def test_a_row_opens_to_all_that_is_behind_its_number(
     tab: chromium.Browser, address: str, rows: pd.DataFrame, results: Path
 ) -> None:
-    tab.open(address)
-    click(tab, "input[name=view][value=runs]")
+    tab.open(address + RUNS)
     choose(tab, "attack", "uap")
     click(tab, "[data-open]")
     assert tab.run("document.querySelector('[data-open]').getAttribute('aria-expanded')") == "true"
@@ -239,13 +392,14 @@ def test_a_row_opens_to_all_that_is_behind_its_number(
     assert all(text in details for text in behind)
     for settings in (json.loads(row["attack_params_json"]), run["settings"]["trainer"], run["settings"]["problem"]):
         assert all(name in details for name, value in settings.items() if value is not None)
+    assert "radius ρ (eps)" in details or "eps" not in run["settings"]["problem"]  # noqa: RUF001
     assert tab.run("document.querySelectorAll('#details img').length") >= 1
     click(tab, "[data-open]")
     assert tab.run("document.querySelector('#details')") is None
 
 
 def test_means_name_their_seeds_and_lead_to_them(tab: chromium.Browser, address: str) -> None:
-    tab.open(f"{address}#dataset=cifar10&attack=fgsm")
+    tab.open(f"{address}{ALL}&dataset=cifar10&attack=fgsm")
     click(tab, "[data-open]")
     assert tab.run("document.querySelectorAll('#details tbody tr').length") == 3
     run_id = tab.run("document.querySelector('#details tbody a').textContent")
@@ -279,18 +433,18 @@ def test_the_keyboard_reaches_everything(tab: chromium.Browser, address: str) ->
     assert tab.run("document.activeElement.id") == "leaderboard"
     for _ in range(30):
         tab.key("Tab")
-        if tab.run("document.activeElement.dataset.key") == "robust":
+        if tab.run("document.activeElement.dataset.key") == "pgd":
             break
     tab.key("Enter")
-    assert tab.run("document.querySelector('th.col-robust').getAttribute('aria-sort')") == "descending"
-    assert tab.run("document.activeElement.dataset.key") == "robust"  # the focus stays where it was
+    assert tab.run("document.querySelector('th.col-pgd').getAttribute('aria-sort')") == "descending"
+    assert tab.run("document.activeElement.dataset.key") == "pgd"  # the focus stays where it was
     tab.run("document.querySelector('[data-open]').focus()")
     tab.key(" ")
     assert tab.run("document.activeElement.getAttribute('aria-expanded')") == "true"
     tab.run("document.querySelector('.chart').focus()")
     tab.key("ArrowRight")
     tip = tab.run("document.querySelector('.chart .tip').innerText")
-    assert "radius δ: 0" in tip and "K-GT" in tip and "%" in tip
+    assert "radius δ of the attack: 0" in tip and "K-GT" in tip and "%" in tip
 
 
 def test_dark_follows_the_system_and_the_button(tab: chromium.Browser, address: str) -> None:
@@ -314,14 +468,14 @@ def test_dark_follows_the_system_and_the_button(tab: chromium.Browser, address: 
 def test_a_phone_shows_it_without_scrolling_sideways(tab: chromium.Browser, address: str) -> None:
     tab.resize(390, 844, phone=True)
     try:
-        for hash_ in ("", "#view=runs"):
+        for hash_, number in (("", "worst"), (ALL, "robust"), (RUNS, None), ("#table=robust-network", "worst")):
             tab.open(address + hash_)
             assert tab.run("document.documentElement.scrollWidth") <= 390
             click(tab, "[data-open]")
             assert tab.run("document.documentElement.scrollWidth") <= 390
             assert tab.run("document.querySelector('#details').getBoundingClientRect().right") <= 390
-            inside = tab.run("document.querySelector('#rows .col-robust').getBoundingClientRect().right")
-            assert hash_ or inside <= 390  # the number itself needs no scrolling
+            if number:  # it needs no scrolling
+                assert tab.run(f"document.querySelector('#rows .col-{number}').getBoundingClientRect().right") <= 390
     finally:
         tab.resize(1280, 900)
 
@@ -333,6 +487,7 @@ def test_a_method_named_like_markup_stays_text(tab: chromium.Browser, tmp_path: 
     tab.errors.clear()
     tab.open(path.as_uri())
     click(tab, "[data-open]")
+    assert EVIL in column(tab, "network")[0] and EVIL in tab.run("document.querySelector('#details').innerText")
     click(tab, "input[name=view][value=runs]")
     click(tab, "[data-open]")
     assert EVIL in column(tab, "model")[0] and EVIL in tab.run("document.querySelector('#details').innerText")
@@ -344,6 +499,8 @@ def test_a_method_named_like_markup_stays_text(tab: chromium.Browser, tmp_path: 
 def test_rows_of_users_are_marked_and_can_be_chosen(tab: chromium.Browser, tmp_path: Path, rows: pd.DataFrame) -> None:
     mine = rows.assign(submitted_by=["Ada" if attack == "fgsm" else "" for attack in rows["attack"]])
     tab.open(page.write(Results(with_rows(tmp_path, mine)), tmp_path / "index.html").as_uri())
+    choose(tab, "table", "all")
+    click(tab, "input[name=view][value=means]")
     choose(tab, "source", "users")
     assert {label.split()[0] for label in column(tab, "attack")} == {"FGSM"}  # on 1,000 and on 10,000 images
     assert tab.run("document.querySelectorAll('.badge').length") > 0
@@ -351,8 +508,14 @@ def test_rows_of_users_are_marked_and_can_be_chosen(tab: chromium.Browser, tmp_p
 
 @pytest.mark.parametrize("form", ["csv", "latex", "bibtex"])
 def test_a_download_is_what_the_command_exports(tab: chromium.Browser, address: str, form: str, results: Path) -> None:
-    tab.open(f"{address}#dataset=mnist&attack=uap&view=runs&sort=-robust")
-    command = tab.run("document.querySelector('#command').textContent")
-    assert command == "robustbench-dec export --format csv --dataset mnist --attack uap"
-    options = ["export", "--format", form, *command.split()[4:], "--results", str(results)]
-    assert tab.run(f"{form}Text()") == CliRunner().invoke(app, options).stdout
+    for chosen, asked in (
+        ("#dataset=mnist&attack=uap&view=runs&sort=-robust", " --table table2 --dataset mnist --attack uap"),
+        ("#dataset=mnist&attack=uap&view=means&table=all&norm=Linf", " --dataset mnist --norm Linf --attack uap"),
+        ("", " --table table2"),
+        ("#table=others", " --table others"),
+    ):
+        tab.open(address + chosen)
+        command = tab.run("document.querySelector('#command').textContent")
+        assert command == f"robustbench-dec export --format csv{asked}"
+        options = ["export", "--format", form, *command.split()[4:], "--results", str(results)]
+        assert tab.run(f"{form}Text()") == CliRunner().invoke(app, options).stdout

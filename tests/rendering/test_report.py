@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from robustbench_dec import files
+from robustbench_dec import files, titles
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.leaderboard.intervals import wilson
@@ -25,6 +25,7 @@ from robustbench_dec.rendering import curves as plots
 from robustbench_dec.rendering import pictures, style
 from robustbench_dec.rendering.blocks import Block, audit
 from robustbench_dec.store.bits import pack
+from robustbench_dec.store.records import TableRecord
 from robustbench_dec.store.results import Results
 
 MNIST = Block(
@@ -163,9 +164,11 @@ def markdown_row(text: str, method: str, block: int = 0) -> list[str]:
 
 # Leaderboard
 
+ASKED = TableRecord(title="Table 2", caption="", networks={"run-a": "K-GT"}, paper={})
+
 
 def test_a_cell_is_one_row_with_what_its_run_knows(results: Path) -> None:
-    frame = leaderboard.gather(Results(results), {"table2": {"run-a"}, "other": ["run-a"]})
+    frame = leaderboard.gather(Results(results), {"table2": ASKED, "other": ASKED})
     assert list(frame.columns) == list(leaderboard.COLUMNS)
     assert list(zip(frame["method"], frame["attack"], strict=True)) == [
         ("dec_fedtrack", "fgsm"),
@@ -185,7 +188,7 @@ def test_a_cell_is_one_row_with_what_its_run_knows(results: Path) -> None:
 
 
 def test_leaderboard_survives_its_csv_bit_for_bit(results: Path, tmp_path: Path) -> None:
-    frame = leaderboard.gather(Results(results), {"table2": ["run-a"]})
+    frame = leaderboard.gather(Results(results), {"table2": ASKED})
     path = tmp_path / "leaderboard.csv"
     leaderboard.write(frame, path)
     again = leaderboard.read(path)
@@ -496,7 +499,8 @@ def curve_frame(seeds: int = 2) -> pd.DataFrame:
 def draw(folder: Path) -> list[Path]:
     generator = torch.Generator().manual_seed(0)
     one, three = torch.rand(1, 28, 28, generator=generator) - 0.5, torch.rand(3, 32, 32, generator=generator) - 0.5
-    seen = pictures.perturbations([("MNIST, y", one, 0.5)], [("CIFAR-10, K-GT", three, 0.5)] * 2, folder / "t")
+    trained = pictures.Picture("mnist", "dec_fedtrack", one, 0.5)
+    seen = pictures.perturbations([trained], [pictures.Picture("cifar10", "k_gt", three, 0.5, 0.7)] * 2, folder / "t")
     return files.write_all(plots.curves(curve_frame(), folder / "t") | seen)
 
 
@@ -533,23 +537,54 @@ def test_figures_are_the_same_bytes_in_another_process(tmp_path: Path) -> None:
 
 def test_curves_show_each_axis_band_and_style(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = kept_figures(monkeypatch)
-    plots.curves(curve_frame(), tmp_path / "t")
+    plots.curves(curve_frame(), tmp_path / "t", "On 1,000 images.")
     grid = figures[0].axes
-    assert [panel.get_title(loc="left") for panel in grid] == ["MNIST", "", "", "CIFAR-10", "", ""]
-    solid, dashed = grid[2].get_lines()[0], grid[2].get_lines()[2]
-    # 3 rounds of 0.2 MB over each of 10 edges.
-    assert list(solid.get_xdata()) == [0, 2, 4, 6]
+    assert [panel.get_title(loc="left") for panel in grid] == ["MNIST", "", "CIFAR-10", ""]
+    solid, dashed = grid[1].get_lines()[0], grid[1].get_lines()[2]
+    # 3 rounds of 0.2 MB over each of 10 edges; the untrained network is not drawn.
+    assert list(solid.get_xdata()) == [2, 4, 6]
     assert solid.get_ydata()[-1] == pytest.approx(100 * (0.9 - 0.125 + 0.005))
     assert dashed.get_ydata()[-1] == pytest.approx(100 * (0.6 - 0.1 + 0.01))
     assert solid.is_dashed() is False
     assert dashed.is_dashed() is True
-    assert list(grid[0].get_lines()[0].get_xdata()) == [0, 640, 1280, 1920]
-    assert list(grid[1].get_lines()[0].get_xdata()) == [0, 1, 2, 3]
+    assert list(grid[0].get_lines()[0].get_xdata()) == [640, 1280, 1920]
     band = grid[0].collections[0].get_paths()[0].vertices[:, 1]
-    assert (band.min(), band.max()) == pytest.approx((40.0, 78.5))  # the smallest and largest seed, not a deviation
-    labels = [text.get_text() for text in grid[5].get_legend().get_texts()]
-    assert labels == ["K-GT", "Dec-FedTrack", "Clean", "PGD, δ = 0.005"]
-    assert "minimum to maximum" in figures[0].get_supxlabel()
+    assert (band.min(), band.max()) == pytest.approx((65.0, 78.5))  # the smallest and largest seed, not a deviation
+    labels = [text.get_text() for text in grid[3].get_legend().get_texts()]
+    assert labels == ["K-GT", "Dec-FedTrack", "Clean", "PGD δ = 0.005"]
+    assert (
+        figures[0].get_supxlabel().startswith("On 1,000 images. ")
+        and "minimum to maximum" in figures[0].get_supxlabel()
+    )
+    assert all(panel.get_xlabel() for panel in grid) and "640 a round" in grid[0].get_xlabel()
+
+
+def test_rounds_have_panels_of_their_own_where_they_are_not_calls_in_another_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = kept_figures(monkeypatch)
+    frame = curve_frame()
+    plots.curves(frame.assign(sfo=frame["sfo"] * (1 + (frame["method"] == "k_gt"))), tmp_path / "t")
+    assert [list(panel.get_lines()[0].get_xdata()) for panel in figures[0].axes[1:2]] == [[1, 2, 3]]
+
+
+def test_an_accuracy_that_falls_in_training_is_said_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = kept_figures(monkeypatch)
+    frame = curve_frame()
+    falls = (frame["method"] == "k_gt") & (frame["round"] == 3)
+    frame.loc[falls, "fgsm@0.1"] -= 0.2
+    plots.curves(frame, tmp_path / "t")
+    said = [text.get_text() for panel in figures[0].axes for text in panel.texts]
+    assert said == ["Falls as training goes on:\nFGSM δ = 0.1: K-GT 48 to 31"]
+
+
+def test_a_method_has_one_colour_whatever_stands_beside_it() -> None:
+    every = style.colours(titles.methods())
+    assert len({*every.values()}) == len(every)
+    for some in (["dec_fedtrack"], ["dream", "k_gt"], ["dream", "mine.py:Mine"]):
+        assert {name: colour for name, colour in style.colours(some).items() if name in every} == {
+            name: every[name] for name in some if name in every
+        }
 
 
 def test_curves_put_one_below_the_other_may_repeat_their_row_numbers(
@@ -569,20 +604,26 @@ def test_one_seed_claims_no_band(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert figures[0].get_supxlabel() == "One seed."
 
 
-def test_pictures_are_scaled_by_the_radius(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_are_scaled_by_the_radius_and_tell_what_they_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     figures = kept_figures(monkeypatch)
-    one, three = torch.full((1, 8, 8), 0.1), torch.zeros(3, 8, 8)
-    three[0] = -0.2
-    uaps = [("mnist, k_gt", three, 0.4), ("mnist, k_gt", three, 0.2), ("B", one, 0.1)]
-    pictures.perturbations([("MNIST", one, 0.2)], uaps, tmp_path / "t")
-    grid = figures[0].axes[:9]  # the tenth is the colour bar
-    assert [panel.get_title() for panel in grid if panel.images] == ["MNIST\nδ = 0.2", "δ = 0.2", "δ = 0.4", "δ = 0.1"]
-    assert [panel.get_ylabel() for panel in grid[::3]] == ["Trained y", "UAP\nMNIST\nK-GT", "UAP\nB"]
-    grey = grid[0].images[0]
-    assert grey.get_array()[0, 0] == pytest.approx(0.5)
-    assert grey.get_clim() == (-1, 1)
-    assert list(grid[3].images[0].get_array()[0, 0]) == pytest.approx([0.0, 0.5, 0.5])
-    assert list(grid[4].images[0].get_array()[0, 0]) == pytest.approx([0.25, 0.5, 0.5])
+    grey, colours = torch.full((1, 8, 8), 0.1), torch.zeros(3, 8, 8)
+    colours[0] = -0.2
+    picture = pictures.Picture
+    universal = [picture("cifar10", "k_gt", colours, 0.4, 0.5), picture("cifar10", "k_gt", colours, 0.2, 0.625)]
+    universal.append(picture("mnist", "dec_fedtrack", grey, 0.1))
+    pictures.perturbations([picture("mnist", "dec_fedtrack", grey, 0.2)], universal, tmp_path / "t")
+    grid = figures[0].axes[:6]  # the seventh is the colour bar
+    assert [panel.get_ylabel() for panel in grid[::3]] == ["CIFAR-10\nK-GT", "MNIST\nDec-FedTrack"]
+    assert [panel.get_title() for panel in grid if panel.images] == [
+        *("UAP, δ = 0.2\n62.5 % right", "UAP, δ = 0.4\n50.0 % right"),
+        *("trained y\n\N{GREEK SMALL LETTER RHO} = 0.2", "UAP, δ = 0.1"),
+    ]
+    assert [text.get_text() for text in grid[0].texts] == ["trained\nat y = 0"]
+    values = [float(panel.images[0].get_array()[0, 0]) for panel in grid if panel.images]
+    assert values == pytest.approx([-0.299, -0.1495, 0.5, 1.0])  # the luminance of red, then the only channel
+    assert all(panel.images[0].get_clim() == (-1, 1) for panel in grid if panel.images)
 
 
 def test_nothing_to_draw_is_refused(tmp_path: Path) -> None:
