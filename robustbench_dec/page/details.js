@@ -35,7 +35,7 @@ function pictureBlock(own) {
   if (!own.length) return null;
   return block("Perturbations", h("div", { className: "line" }, own.map((one) => {
     const row = ROWS[one.row];
-    return one.kind === "trained" ? picture(one, "Trained y", `ρ = ${plain(one.eps)}`) : picture(one, row.attack_label, `δ = ${plain(one.eps)}: ${percent(row.robust_acc)} % right`);
+    return one.kind === "trained" ? picture(one, "Trained y", `ρ = ${plain(one.eps)}`) : picture(one, row.attack_label, `δ = ${plain(one.eps)}\n${percent(row.robust_acc)} % right`);
   })));
 }
 

@@ -19,8 +19,8 @@ from robustbench_dec.page.pictures import png_uri
 
 WIDTH = 1000
 """Pixels of an embedded figure."""
-COLOURS = 48
-"""Of an embedded figure: lines on white need few."""
+COLOURS = 256
+"""Of an embedded figure."""
 
 FIGURES = {
     "figures-1": ("Figure 1", "Robust logistic regression: the objective Φ at the mean x̄ against what it cost."),
@@ -73,7 +73,7 @@ def _figure(folder: Path, stem: str, words: tuple[str, str]) -> Shown:
     image = Image.open(folder / f"{stem}.png").convert("RGB")
     width = min(WIDTH, image.width)
     small = image.resize((width, round(image.height * width / image.width)), Image.Resampling.LANCZOS)
-    uri = png_uri(small.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE))
+    uri = png_uri(small.quantize(COLOURS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE))
     return Shown(*words, uri, *small.size, _there(folder, f"{stem}.png", f"{stem}.pdf"))
 
 

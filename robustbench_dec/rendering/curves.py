@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -58,7 +59,7 @@ def curves(runs: pd.DataFrame, stem: Path, measured: str = "") -> dict[Path, byt
                 _panel(panel, here, axis, styles, colours)
                 panel.set_xlabel(label)
             panels[0].set_title(titles.dataset(dataset), loc="left", fontweight="bold")
-            panels[0].set_ylabel("Test accuracy of the mean network (%)")
+            panels[0].set_ylabel("Test accuracy (%)")
             present = [method for method in methods if method in set(here["method"])]
             _legend(panels[-1], {titles.method(method): colours[method] for method in present}, styles)
             falls = [line for name in attacks if (line := falling(here, name))]
@@ -66,7 +67,7 @@ def curves(runs: pd.DataFrame, stem: Path, measured: str = "") -> dict[Path, byt
                 words = "\n".join(["Falls as training goes on:", *falls])
                 panels[-1].text(1.05, 0, words, transform=panels[-1].transAxes, fontsize=6.5, color="0.35", va="bottom")
         band = f"Lines: mean over up to {seeds} seeds. Bands: minimum to maximum." if seeds > 1 else "One seed."
-        note = f"{measured} {band}".strip()
+        note = "\n".join(line for line in (measured, f"Accuracy of the mean network. {band}") if line)
         figure.supxlabel(note, fontsize=7, color="0.35", x=0.01, ha="left")
         return {stem.with_name(f"{stem.name}-curves.{kind}"): style.drawn(figure, kind) for kind in ("png", "pdf")}
 
@@ -83,8 +84,10 @@ def falling(runs: pd.DataFrame, measure: str) -> str:
 
 def _axes(runs: pd.DataFrame) -> dict[str, str]:
     """The axes with their labels, without rounds where they are calls in another unit."""
-    calls = runs["sfo"].sum() / runs["round"].sum()
-    if (runs["sfo"] - calls * runs["round"]).abs().max() > 0.01 * runs["sfo"].max():
+    if runs["round"].nunique() < 2:
+        return dict(AXES)
+    calls, first = np.polyfit(runs["round"], runs["sfo"], 1)  # the first batch of all may be extra
+    if (runs["sfo"] - calls * runs["round"] - first).abs().max() > 0.01 * runs["sfo"].max():
         return dict(AXES)
     axes = {name: label for name, label in AXES.items() if name != "round"}
     return axes | {"sfo": f"SFO calls per node, {calls:,.0f} a round\n(grad$_x$ and grad$_y$ of a sample: one call)"}

@@ -553,7 +553,7 @@ def test_curves_show_each_axis_band_and_style(tmp_path: Path, monkeypatch: pytes
     labels = [text.get_text() for text in grid[3].get_legend().get_texts()]
     assert labels == ["K-GT", "Dec-FedTrack", "Clean", "PGD δ = 0.005"]
     assert (
-        figures[0].get_supxlabel().startswith("On 1,000 images. ")
+        figures[0].get_supxlabel().startswith("On 1,000 images.\n")
         and "minimum to maximum" in figures[0].get_supxlabel()
     )
     assert all(panel.get_xlabel() for panel in grid) and "640 a round" in grid[0].get_xlabel()
@@ -601,7 +601,7 @@ def test_curves_put_one_below_the_other_may_repeat_their_row_numbers(
 def test_one_seed_claims_no_band(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = kept_figures(monkeypatch)
     plots.curves(curve_frame(seeds=1), tmp_path / "t")
-    assert figures[0].get_supxlabel() == "One seed."
+    assert figures[0].get_supxlabel().endswith(" One seed.")
 
 
 def test_pictures_are_scaled_by_the_radius_and_tell_what_they_leave(
