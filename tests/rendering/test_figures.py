@@ -172,7 +172,7 @@ def test_the_text_about_the_grids_upper_end_is_read_from_its_file(tracked: Path)
     size = frame["eta_x"].fillna(frame["eta_c"]) if "eta_c" in frame else frame["eta_x"]
     best = frame.assign(size=size).loc[frame.groupby(["dataset", "method"])["phi"].idxmin()]
     largest = (best["size"] == size.max()).sum()
-    said = " ".join((ROOT / "README.md").read_text().split())
+    said = " ".join((ROOT / "docs" / "reproduction.md").read_text().split())
     assert f"the largest eta_x that was tried is the best in {largest} of {len(best)} places" in said
 
 

@@ -1,0 +1,222 @@
+"""README and docs: commands that can be typed, links that lead somewhere, numbers that a file holds."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import typer
+
+from robustbench_dec import shelf
+from robustbench_dec.commands.app import app
+from robustbench_dec.leaderboard.gather import COLUMNS
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def flat(path: Path) -> str:
+    return " ".join(path.read_text().split())
+
+
+def typed(path: Path) -> Iterator[str]:
+    """The command lines of a page: lines of its blocks, and code within a sentence that begins with a command."""
+    text = path.read_text()
+    for language, block in FENCE.findall(text):
+        if not language:
+            yield from (line.strip() for line in block.splitlines() if line.strip())
+    for code in re.findall(r"`([^`\n]+)`", FENCE.sub("", text)):
+        if code.startswith(("robustbench-dec ", "make ", "torchrun ")):
+            yield code
+
+
+COMMANDS = [pytest.param(line, id=f"{path.stem}: {line}") for path in PAGES for line in dict.fromkeys(typed(path))]
+
+
+def arguments(line: str) -> list[str] | None:
+    """What the suite's own command is given on a line, or None."""
+    words = shlex.split(line, comments=True)
+    if words[0] == "robustbench-dec":
+        return words[1:]
+    if "robustbench_dec" in words and words[words.index("robustbench_dec") - 1] == "-m":
+        return words[words.index("robustbench_dec") + 1 :]
+    return None
+
+
+def parse(words: list[str]) -> None:
+    """Resolve the sub-command and every option as the command line does, without running anything."""
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        name, *words = words
+        if name.startswith("-"):
+            assert name in {"--help", *(word for option in command.params for word in option.opts)}
+            return
+        assert name in command.commands, f"no command {name}"
+        command = command.commands[name]
+    command.make_context(command.name, list(words))
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_command_that_is_printed_can_be_typed(line: str) -> None:
+    words = shlex.split(line, comments=True)
+    given = arguments(line)
+    assert given is not None or words[0] in ("make", "source", "pip"), f"who knows {words[0]}?"
+    if given is not None:
+        parse(given)
+        for word in given:
+            if word.startswith(("tables/", "examples/", "benchmarks/")) and "NAME" not in word:
+                assert (ROOT / word.partition(":")[0]).exists()
+    if words[0] == "make":
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        settings = set(re.findall(r"\b([A-Z]+)\b", (ROOT / "Makefile").read_text()))
+        assert words[1] in targets and {word.partition("=")[0] for word in words[2:]} <= settings
+
+
+@pytest.mark.parametrize("wrong", ["tabel tables/table2.toml", "train --graf ring", "zoo show", "compare", "--verson"])
+def test_a_command_that_is_none_is_seen(wrong: str) -> None:
+    with pytest.raises((AssertionError, typer.TyperException)):
+        parse(shlex.split(wrong))
+
+
+def test_the_readme_is_short_and_narrow() -> None:
+    lines = README.read_text().splitlines()
+    assert len(lines) <= 130
+    assert [line for line in lines if len(line) > 110] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_relative_link_leads_to_a_file(path: Path) -> None:
+    links = [link for link in LINK.findall(FENCE.sub("", path.read_text())) if "://" not in link]
+    assert [link for link in links if not (path.parent / link.partition("#")[0]).exists()] == []
+
+
+def test_every_page_of_the_docs_can_be_reached_from_the_readme() -> None:
+    seen, new = set[Path](), {README}
+    while new:
+        seen |= new
+        links = {(page.parent / link).resolve() for page in new for link in LINK.findall(page.read_text())}
+        new = {link for link in links if link.suffix == ".md"} - seen
+    assert set(DOCS) <= seen
+
+
+# Numbers
+
+
+RADII = {"mnist": {"clean": 0.0, "fgsm": 0.1, "pgd": 0.1, "uap": 0.2}}
+RADII["cifar10"] = {"clean": 0.0, "fgsm": 0.005, "pgd": 0.005, "uap": 0.03}
+ROUNDED = 0.0501
+"""How far a number with one decimal may be from what it was rounded from."""
+
+
+def cells(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+
+
+def test_the_results_of_the_readme_are_those_of_table_2(tracked: Path) -> None:
+    table = pd.read_csv(tracked / "tables" / "table2.csv").set_index(["dataset", "method", "attack", "eps"])
+    part = README.read_text().partition("## Results")[2].partition("\n## ")[0]
+    rows = iter(cells(part)[2:])
+    for dataset, radii in RADII.items():
+        assert next(rows)[2:] == [f"{eps:g}" for eps in list(radii.values())[1:]]
+        for method in ("k_gt", "dec_fedtrack"):
+            for said, (attack, eps) in zip(next(rows)[1:], radii.items(), strict=True):
+                held = table.loc[dataset, method, attack, eps]
+                numbers = [float(number) for number in said.split(" ± ")]
+                assert numbers == pytest.approx([100 * held["mean"], 100 * held["std"]], abs=ROUNDED)
+    assert list(rows) == []
+    assert (table["seeds"] == 3).all() and "over 3 seeds" in part
+
+
+def test_no_other_number_of_the_readme_looks_measured() -> None:
+    text = FENCE.sub("", README.read_text())
+    text = text.partition("## Results")[0] + text.partition("Read it with care")[2]
+    known = {"3.11", "2405.00965", "0.1.0"}
+    assert set(re.findall(r"\d+(?:\.\d+)+|\d+ ?%", text)) <= known
+    lines = len((ROOT / "examples" / "mine.py").read_text().splitlines())
+    assert f"a whole trainer in {lines} lines" in flat(README)
+
+
+def test_the_margins_of_table_2_are_those_of_the_leaderboard(tracked: Path) -> None:
+    frame = pd.read_csv(tracked / "results" / "leaderboard.csv")
+    asked = frame[frame["table"] == "table2"]
+    wide = asked.pivot_table(index=["dataset", "attack", "eps", "seed"], columns="method", values="robust_acc")
+    margins = 100 * (wide["dec_fedtrack"] - wide["k_gt"])
+    said = [row for row in cells((ROOT / "docs" / "reproduction.md").read_text()) if row[0] in RADII]
+    seen = {}
+    for (dataset, attack, eps), of in margins.groupby(level=[0, 1, 2]):
+        assert len(of) == 3
+        seen[dataset, attack, f"{eps:g}"] = (of.mean(), of.std(), of.min(), of.max())
+    assert len(said) == len(seen)
+    for dataset, attack, eps, margin, low, high in said:
+        numbers = [float(number) for number in (*margin.split(" ± "), low, high)]
+        assert numbers == pytest.approx(seen[dataset, attack, eps], abs=ROUNDED)
+    assert (margins.groupby(level=[0, 1, 2]).mean() > 0).all()  # "the paper's order in every attacked column"
+
+
+def test_what_is_said_about_the_attacks_strength_is_in_its_file() -> None:
+    frame = pd.read_csv(ROOT / "benchmarks" / "attack_strength.csv")
+    more = frame[frame["attack"].eq("pgd") & frame["change"].eq("steps = 80")]
+    most = more.groupby("dataset")["points_below_table"].max()
+    said = flat(ROOT / "docs" / "reproduction.md")
+    assert f"at most {most['mnist']:.1f} points more on MNIST and {most['cifar10']:.1f} on CIFAR-10" in said
+    mnist = frame[frame["dataset"].eq("mnist") & frame["attack"].eq("uap")]
+    longer = mnist[mnist["change"].str.startswith("steps = 2400") & mnist["eps"].eq(0.2)]["points_below_table"]
+    assert len(longer) == 6 and f"by {longer.min():.1f} to {longer.max():.1f} points at 0.2 (all three seeds)" in said
+    without = -mnist[mnist["change"].str.contains("targeted = 0")]["points_below_table"]
+    assert f"leave {without.min():.0f} to {without.max():.0f} points more on MNIST" in said
+
+
+def test_what_is_said_about_ranks_and_kills_is_in_their_files() -> None:
+    text = (ROOT / "docs" / "processes.md").read_text()
+    frame = pd.read_csv(ROOT / "benchmarks" / "ranks.csv").set_index(["case", "engine"])["ratio_to_simulator_1_thread"]
+    for case in ("network (mnist)", "logistic (a9a)"):
+        ratios = [f"{frame[case, engine]:.2f}" for engine in ("simulator, 2 threads", "2 ranks, 1 thread each")]
+        assert f"| {case} | {' | '.join(ratios)} |" in text
+    kills = pd.read_csv(ROOT / "benchmarks" / "faults.csv")
+    said = flat(ROOT / "docs" / "processes.md")
+    assert f"at {kills['killed'].sum()} random moments" in said
+    assert f"In that way {kills['folder'].nunique()} sweeps were finished" in said
+
+
+def test_what_is_said_about_other_networks_is_in_their_table(tracked: Path) -> None:
+    frame = pd.read_csv(tracked / "tables" / "robust-network.csv")
+    keys = ["graph", "nodes", "loss", "stragglers", "varying"]
+    wide = 100 * frame.pivot_table(index=keys, columns=["method", "measure"], values="mean")
+    said = flat(ROOT / "docs" / "processes.md")
+    ahead = {}
+    for attack in ("fgsm@0.1", "pgd@0.1"):
+        margin = wide["dec_fedtrack"][attack] - wide["k_gt"][attack]
+        ahead[attack] = f"{margin.min():.1f} to {margin.max():.1f}"
+    assert f"by {ahead['fgsm@0.1']} points under FGSM and by {ahead['pgd@0.1']} under PGD" in said
+    large = wide.loc["ring", 20].iloc[0]
+    worst = {method: large[method]["clean"] - large[method]["node_min"] for method in ("k_gt", "dec_fedtrack")}
+    assert f"{worst['k_gt']:.1f} points (K-GT) and {worst['dec_fedtrack']:.1f} points (Dec-FedTrack)" in said
+    ring = wide.loc["ring", 5]
+    for method in ("k_gt", "dec_fedtrack"):
+        for measure in ("clean", "node_min", "fgsm@0.1", "pgd@0.1"):
+            column = ring[method][measure]
+            assert (column - column.loc[0.0, 0.0, False]).abs().max() < 1
+
+
+def test_what_is_said_about_speed_is_in_its_files() -> None:
+    said = flat(ROOT / "docs" / "speed.md")
+    faster = pd.read_csv(ROOT / "benchmarks" / "simplex_projection.csv")["speed_up"]
+    assert f"{faster.min():.1f} to {faster.max():.1f} times as fast as sorting" in said
+    peers = pd.read_csv(ROOT / "benchmarks" / "peer_agreement.csv")
+    differ = int(peers[["foolbox_images_differ", "art_images_differ"]].to_numpy().max())
+    images = peers["n_examples"].unique().item()
+    assert f"differ on {differ} of {images:,} images in all {len(peers)} cells" in said
+
+
+def test_the_docs_name_every_trainer_and_every_column() -> None:
+    trainers = (ROOT / "docs" / "trainers.md").read_text()
+    assert [name for name in shelf.names("trainer") if f"`{name}`" not in trainers] == []
+    columns = (ROOT / "docs" / "results.md").read_text()
+    assert [name for name in COLUMNS if f"`{name}`" not in columns] == []
