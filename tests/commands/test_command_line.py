@@ -259,7 +259,7 @@ def test_commands_that_need_models_refuse_claims_and_name_the_one_that_makes_the
 def test_a_table_that_cannot_be_rendered_writes_nothing(
     made: Made, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*arguments: Any) -> Any:
+    def broken(*arguments: Any, **options: Any) -> Any:
         raise BadInput("no pencil")
 
     monkeypatch.setattr(page, "render", broken)  # the very last thing that is made
