@@ -13,9 +13,9 @@ from robustbench_dec.leaderboard import references, view
 from robustbench_dec.rendering.text import escape_latex
 
 LATEX_HEAD = r"""% Needs booktabs.
-\begin{tabular}{@{}lllrrrr@{}}
+\begin{tabular}{@{}llllrrrrr@{}}
 \toprule
-Data set & Model & Attack & $\delta$ & Clean (\%) & Robust (\%) & Seeds \\
+Data set & Network & Attack & Norm & $\delta$ & Clean (\%) & Robust (\%) & Seeds & Images \\
 \midrule
 """
 LATEX_FOOT = r"""\bottomrule
@@ -77,9 +77,9 @@ def latex(frame: pd.DataFrame) -> str:
 
 def latex_line(group: view.Group) -> str:
     """A group of `view.averaged` as a line of that table."""
-    names = (titles.dataset(group.dataset), group.model, group.attack_label)
+    names = (titles.dataset(group.dataset), group.model, group.attack_label, group.norm)
     accuracies = (_percent(group.clean, group.clean_std), _percent(group.robust, group.robust_std))
-    cells = [*map(escape_latex, names), f"{group.eps:g}", *accuracies, str(group.seeds)]
+    cells = [*map(escape_latex, names), f"{group.eps:g}", *accuracies, str(group.seeds), str(group.images)]
     return " & ".join(cells) + " \\\\\n"
 
 

@@ -11,6 +11,9 @@ LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
     "±": r"$\pm$",
     MARK: r"$^\dagger$",
     "δ": r"$\delta$",
+    "α": r"$\alpha$",  # noqa: RUF001
+    "η": r"$\eta$",
+    "ρ": r"$\rho$",  # noqa: RUF001
     "≤": r"$\le$",
     "∞": r"$\infty$",
     "\N{EN DASH}": "--",
