@@ -23,7 +23,16 @@ MaxPasses = Annotated[
 ]
 MaxSeconds = Annotated[float, typer.Option(min=1, help="For a batch or a fit of an attack in a file.")]
 MaxMemory = Annotated[float, typer.Option(min=0.5, help="GB of memory of an attack in a file.")]
-Results = Annotated[Path, typer.Option(help="Folder of runs and the leaderboard.")]
+
+
+def folder(text: str | Path) -> Path:
+    """A folder by its name; an empty name would stand for the current one."""
+    if not str(text):
+        raise BadInput("--results is the name of a folder, such as out; an empty one names none")
+    return Path(text)
+
+
+Results = Annotated[Path, typer.Option(parser=folder, help="Folder of runs and the leaderboard.")]
 Device = Annotated[str, typer.Option(help="Where to train and attack: cpu, cuda, cuda:1, mps.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Workers side by side (default: one per core, 1 on a GPU).")]
 Settings = Annotated[list[str], typer.Option("--set", help="A setting as NAME=VALUE; may be given several times.")]
@@ -196,9 +205,13 @@ class ProblemChoice:
             "clamp": self.clamp or None,
             "split": self.split,
             "eps": None if self.eps is None else shelf.number(self.eps),
-            **parse_settings(self.problem_settings, "--problem-set"),
         }
+        more = parse_settings(self.problem_settings, "--problem-set")
         about = {name: value for name, value in asked.items() if value is not None}
+        twice = sorted(about.keys() & more.keys())
+        if twice:
+            raise BadInput(f"{twice[0]} is given twice, by --{twice[0]} and by --problem-set; leave one of them out")
+        about |= more
         if self.problem == "universal":
             about.setdefault("dataset", "digits")
         return about | {"name": self.problem}

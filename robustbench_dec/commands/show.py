@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from robustbench_dec.commands.options import Results, grouped, page_home
+from robustbench_dec.errors import BadInput
 
 
 def data(
@@ -81,6 +82,7 @@ def export(
     out: Annotated[
         Path | None, typer.Option(help="A file (default: print); with json, a folder gets a file per model.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     results: Results = Path("results"),
 ) -> None:
     """Print or write a part of the leaderboard for a paper, a spreadsheet or another benchmark."""
@@ -101,6 +103,8 @@ def export(
     if out is None:
         typer.echo(exports.text(rows, form), nl=False)
         return
+    if out.is_file() and not force:
+        raise BadInput(f"{out} is there already; --force replaces it, and another name leaves it alone")
     if form == "json" and (out.is_dir() or not out.suffix):
         written = exports.write_documents(exports.robustbench(rows), out)
     else:

@@ -15,10 +15,10 @@ from robustbench_dec.commands.options import (
     NetworkChoice,
     Part,
     ProblemChoice,
-    Results,
     Saving,
     TrainerChoice,
     checked,
+    folder,
     given,
     grouped,
 )
@@ -69,7 +69,10 @@ class Run:
 class Training(Saving):
     """Where and how runs are trained; none of it decides a number."""
 
-    results: Results = Path("results")
+    results: Annotated[
+        Path | None,
+        typer.Option(parser=folder, help="Folder of runs (default: out, and results for a specification)."),
+    ] = None
     device: Device = "cpu"
     timeout: Annotated[
         float, typer.Option(min=1, max=86400, help="Seconds until a silent process is given up (torchrun).")
@@ -102,17 +105,17 @@ def train(
         if both:
             raise BadInput(f"{specification} says what to train, so {both[0]} cannot; leave one of them out")
         runs = [run for _, run in tables.chosen(specification, part)[0].runs()]
-    _train(runs, training)
+    _train(runs, training, training.results or Path("out" if specification is None else "results"))
 
 
-def _train(runs: "Sequence[RunSpec]", how: Training) -> None:
+def _train(runs: "Sequence[RunSpec]", how: Training, results: Path) -> None:
     """Train runs one after the other and report each, alone or together with the other processes of torchrun."""
     from robustbench_dec.networks.ranks import Ranks
     from robustbench_dec.running import train as running
     from robustbench_dec.store.results import Results
 
     train = functools.partial(
-        running.train, results=Results(how.results), save_seconds=how.save_seconds, save_rounds=how.save_rounds
+        running.train, results=Results(results), save_seconds=how.save_seconds, save_rounds=how.save_rounds
     )
     device = checked(how.device)
     if not Ranks.present():

@@ -24,6 +24,10 @@ LEAST_RATE = 1e-9  # below it, p cannot be told from 0: the sums of W are only k
 ERDOS_RENYI_ATTEMPTS = 1000
 
 
+MOST_NODES = 10_000
+"""Whose W takes 0.8 GB."""
+
+
 class NoMixing(BadInput):
     """W is connected and doubly stochastic, but repeated averaging does not lead to the mean."""
 
@@ -52,6 +56,10 @@ def build(
         raise BadInput(f"no weights '{weights}'; there are: {', '.join(WEIGHTS)}")
     if nodes < 1:
         raise BadInput(f"a network needs at least 1 node, not {nodes}")
+    if nodes > MOST_NODES:
+        raise BadInput(
+            f"a network has at most {MOST_NODES:,} nodes, not {nodes:,}: W, n x n numbers, has to fit in memory"
+        )
     if not 0 <= pi < 1:
         raise BadInput(f"pi must be at least 0 and less than 1, where nodes no longer listen to each other, not {pi}")
     if not 0 < probability <= 1:

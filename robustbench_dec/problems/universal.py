@@ -35,7 +35,9 @@ class Universal(Classifier):
     classes: tuple[str, ...] | None = None
     model: str | None = None
     kernel: Annotated[int, KERNEL] = 5
-    eps: Radius = 0.1
+    eps: Annotated[Radius, must(", the radius of y, must be at most 1 for images in [0, 1]", lambda eps: eps <= 1)] = (
+        0.1
+    )
     clamp: bool = False
     split: str = "iid"
     validation: float = 0.1

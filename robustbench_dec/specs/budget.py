@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from robustbench_dec.errors import BadInput
 
+LONGEST = 10**12
+"""More rounds, calls or exchanges nobody lives to see the end of."""
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -22,8 +25,8 @@ class Budget:
         if not self.named:
             raise BadInput("a run needs an end; name rounds, sfo (calls per node) or exchanges, or several of them")
         for name, most in self.named.items():
-            if most < 1:
-                raise BadInput(f"{name}, where a run ends, must be at least 1, not {most}")
+            if not 1 <= most <= LONGEST:
+                raise BadInput(f"{name}, where a run ends, must be at least 1 and at most {LONGEST:,}, not {most}")
 
     @property
     def named(self) -> dict[str, int]:

@@ -135,7 +135,7 @@ def test_train_without_arguments_trains_on_digits_and_attack_attacks_it(command:
     code, out, err = command("train", "--rounds", "2")
     assert code == 0, err
     assert "clean accuracy" in out and "2 rounds" in out and "SFO calls per node" in out
-    (folder,) = (tmp_path / "results" / "runs").iterdir()
+    (folder,) = (tmp_path / "out" / "runs").iterdir()
     assert files.read_json(folder / "run.json")["settings"]["problem"]["dataset"] == "digits"
     code, out, err = command(
         "attack", folder, "--attack", "pgd", "--eps", "8/255,0.1", "--set", "steps=5", "--n-examples", "9"
@@ -337,6 +337,11 @@ def test_results_elsewhere_take_their_tables_and_their_page_with_them(
         (["--seed", "-1"], "'--seed'.* 0; the same command with --help"),
         (["--seed", "99999999999999999999"], "'--seed'.* 4294967295"),
         (["--rounds", "0"], "'--rounds'"),
+        (["--rounds", "99999999999999999999"], "at most 1,000,000,000,000"),
+        (["--nodes", "100000"], "at most 10,000 nodes"),
+        (["--results", ""], "name of a folder"),
+        (["--eps", "0.1", "--problem-set", "eps=0.3"], "eps is given twice"),
+        (["--eps", "99"], "at most 1 for images"),
         (["--speed", "3"], "--speed"),
         (["--trainer", "k_gt", "--set", "eta_c=1e9"], "diverged in round 1 .*eta_c = 1e\\+09"),
     ],
@@ -344,8 +349,9 @@ def test_results_elsewhere_take_their_tables_and_their_page_with_them(
 def test_training_that_cannot_be_is_refused_in_one_sentence(
     words: list[str], sentence: str, refused: Callable[..., str], tmp_path: Path
 ) -> None:
-    assert re.search(sentence, refused("train", "--rounds", "1", *words))
-    assert not list(tmp_path.glob("results/runs/*"))
+    rounds = [] if "--rounds" in words else ["--rounds", "1"]
+    assert re.search(sentence, refused("train", *rounds, *words))
+    assert not list(tmp_path.glob("*/runs/*")) and not (tmp_path / "runs").exists()
 
 
 NOT_THESE = {"data", "list", "audit", "render", "page", "export", "train", "attack"}  # the last two are tried elsewhere
@@ -404,14 +410,14 @@ def test_an_attack_that_cannot_be_is_refused_in_one_sentence(
 def test_a_run_without_images_is_not_attacked(command: Run, refused: Callable[..., str], tmp_path: Path) -> None:
     code, _, err = command("train", "--problem", "quadratic", "--rounds", "1", "--nodes", "3")
     assert code == 0, err
-    (folder,) = (tmp_path / "results" / "runs").iterdir()
+    (folder,) = (tmp_path / "out" / "runs").iterdir()
     assert "the problem 'quadratic', which has no images to attack" in refused("attack", folder)
 
 
 def test_a_run_that_holds_no_images_out_is_trained_to_its_end(command: Run, tmp_path: Path) -> None:
     code, _, err = command("train", "--rounds", "1", "--problem-set", "validation=0")
     assert code == 0, err
-    (record,) = (tmp_path / "results" / "runs").glob("*/run.json")
+    (record,) = (tmp_path / "out" / "runs").glob("*/run.json")
     assert files.read_sealed(record)["classifier"]["clean"]["validation"] is None
 
 

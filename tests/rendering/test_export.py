@@ -199,6 +199,12 @@ def test_the_command_prints_a_view_or_writes_it(tmp_path: Path, results: Path) -
     assert printed.exit_code == 0 and set(pd.read_csv(io.StringIO(printed.stdout))["attack"]) == {"pgd"}
     written = runner.invoke(app, ["export", "--format", "latex", *options, "--out", str(tmp_path / "view.tex")])
     assert written.exit_code == 0 and r"\toprule" in (tmp_path / "view.tex").read_text()
+    again = ["export", "--format", "latex", *options, "--out", str(tmp_path / "view.tex")]
+    before = (tmp_path / "view.tex").read_bytes()
+    (tmp_path / "view.tex").write_text("mine")
+    assert isinstance(runner.invoke(app, again).exception, BadInput)
+    assert (tmp_path / "view.tex").read_text() == "mine"
+    assert runner.invoke(app, [*again, "--force"]).exit_code == 0 and (tmp_path / "view.tex").read_bytes() == before
     folder = runner.invoke(app, ["export", "--format", "json", *options, "--out", str(tmp_path / "models")])
     assert folder.exit_code == 0
     paths = list((tmp_path / "models" / "mnist" / "Linf").glob("*.json"))
