@@ -94,12 +94,16 @@ def test_nodes_are_spread_evenly_and_in_order() -> None:
         ranks.split(7)
 
 
-TRAIN = ("-m", "robustbench_dec", "train", "--rounds", "6", "--set", "K=2", "--set", "batch=16", "--nodes", "5")
+COMMAND = ("-m", "robustbench_dec", "train")
+SHORT = ("--rounds", "6", "--set", "K=2", "--set", "batch=16", "--nodes", "5")
+TRAIN = (*COMMAND, *SHORT)
 
 
-def trained(processes: int, results: Path, *more: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def trained(
+    processes: int, results: Path, settings: tuple[str, ...] = SHORT
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The finished run of the command line: its record and its checkpoint."""
-    command = [*TRAIN, "--results", str(results), *more]
+    command = [*COMMAND, *settings, "--results", str(results)]
     if processes:
         done = torchrun(processes, *command)
         assert done.returncode == 0, done.stderr[-3000:]
@@ -132,9 +136,9 @@ def test_the_command_line_trains_the_same_run_on_processes(tmp_path: Path) -> No
 @pytest.mark.parametrize("seed", [3, 4])
 def test_twenty_rounds_of_a_network_with_the_usual_settings_are_the_simulators(seed: int, tmp_path: Path) -> None:
     """With these seeds a difference in the last bit of the start grows to percents."""
-    usual = ("--rounds", "20", "--set", "K=5", "--set", "batch=32", "--seed", str(seed))  # the last word counts
-    _, one = trained(0, tmp_path / "alone", *usual)
-    _, other = trained(2, tmp_path / "together", *usual)
+    usual = ("--rounds", "20", "--set", "K=5", "--set", "batch=32", "--seed", str(seed))
+    _, one = trained(0, tmp_path / "alone", usual)
+    _, other = trained(2, tmp_path / "together", usual)
     for name, Z in one.items():
         assert (other[name] - Z).abs().max() <= 1e-6 * Z.abs().max()
 
@@ -165,10 +169,10 @@ def test_a_killed_rank_ends_the_others_by_name_and_the_rerun_goes_on(again: int,
     assert re.search(r"rank 0 lost its neighbour, rank 1, in round 4 \(.*\); start the same command", killed.stderr)
     (folder,) = (tmp_path / "results" / "runs").iterdir()
     assert [path.name for path in folder.iterdir()] == ["resume.safetensors"]
-    record, stacks = trained(again, tmp_path / "results", *mine)
+    record, stacks = trained(again, tmp_path / "results", (*SHORT, *mine))
     log = (tmp_path / f"rounds-of-{0 if again else 'one'}").read_text().split()
     assert log == (["0", "1", "2", "3", "4"] if again else []) + ["3", "4", "5"]
-    whole, expected = trained(0, tmp_path / "undisturbed", *mine)  # which ranks would give too, see above
+    whole, expected = trained(0, tmp_path / "undisturbed", (*SHORT, *mine))  # which ranks would give too, see above
     assert record["ledger"] == whole["ledger"]
     for name, Z in expected.items():
         assert stacks[name].equal(Z)
@@ -236,7 +240,7 @@ def test_ranks_wait_longer_than_their_time_out_for_a_run_that_others_train(tmp_p
     holder.enter_context(locks.claim(tmp_path / "second" / "runs" / first["id"] / "run.json"))
     timer = threading.Timer(30, holder.close)
     timer.start()
-    again, _ = trained(2, tmp_path / "second", "--timeout", "10")
+    again, _ = trained(2, tmp_path / "second", (*SHORT, "--timeout", "10"))
     timer.join()
     assert again["checkpoint_sha256"] == first["checkpoint_sha256"]
 

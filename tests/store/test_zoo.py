@@ -149,12 +149,14 @@ def test_wrong_wishes_are_refused_with_what_there_is(at_home: zoo.Entry, made: M
 def test_the_package_alone_finds_its_models(entry: zoo.Entry, tmp_path: Path) -> None:
     """As an installed wheel lies there: the package, the shelves and zoo_files, no checkout around them."""
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    assert packages["package-dir"] == {"robustbench_dec.zoo_files": "results/zoo"}
+    shelves = {f"robustbench_dec.shelves.{name}": name for name in ("attacks", "trainers")}
+    assert packages["package-dir"] == {"robustbench_dec.zoo_files": "results/zoo"} | shelves
     assert "robustbench_dec.zoo_files" in packages["packages"]
     assert packages["package-data"]["robustbench_dec.zoo_files"] == ["*/*.safetensors", "*/*.json"]
     site = tmp_path / "site"
-    for name in ("robustbench_dec", "attacks", "trainers"):
-        shutil.copytree(ROOT / name, site / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for place, name in {"robustbench_dec": "robustbench_dec", **shelves}.items():
+        target = site / place.replace(".", "/")
+        shutil.copytree(ROOT / name, target, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(entry.checkpoint.parents[1], site / "robustbench_dec" / "zoo_files")
     code = "import robustbench_dec as r; m = r.load_model('digits/dec_fedtrack'); print(r.list_models(), r.__file__)"
     done = subprocess.run(
