@@ -45,6 +45,7 @@ def roots(path: Path) -> set[str]:
     return {name.partition(".")[0] for name in imports(path)}
 
 
+@pytest.mark.slow
 def test_the_core_imports_no_shelf() -> None:
     for path in files_in("robustbench_dec"):
         assert roots(path).isdisjoint({"attacks", "trainers", "tests"}), path
@@ -72,6 +73,7 @@ def test_a_file_on_a_shelf_is_one_part_that_explains_itself() -> None:
             assert [node.name for node in tree.body if isinstance(node, ast.ClassDef)].count(cls.__name__) == 1, name
 
 
+@pytest.mark.slow
 def test_nothing_is_unpickled() -> None:
     for path in files_in("robustbench_dec", "attacks", "trainers", "benchmarks"):
         assert roots(path).isdisjoint(UNPICKLERS), path

@@ -63,6 +63,7 @@ def parse(words: list[str]) -> None:
     command.make_context(command.name, list(words))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", COMMANDS)
 def test_a_command_that_is_printed_can_be_typed(line: str) -> None:
     words = shlex.split(line, comments=True)

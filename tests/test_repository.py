@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.support import repository
 from tests.support.tiny import Made
 
@@ -11,6 +13,7 @@ def contents(home: Path) -> dict[Path, bytes]:
     return {path.relative_to(home): path.read_bytes() for path in home.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_a_users_runs_rows_and_tables_are_not_what_tests_read(tracked: Path, finished: Made, tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     shutil.copytree(tracked, clone)

@@ -38,6 +38,7 @@ def built(name: str, eps: float, **settings: Any) -> Attack:
 # Every attack
 
 
+@pytest.mark.slow
 @on_every_attack
 def test_it_lowers_the_accuracy_of_a_trained_network(
     name: str, model: nn.Module, images: Tensor, labels: Tensor, training: Training
@@ -263,6 +264,7 @@ class Recorder(nn.Module):
         return logits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -303,6 +305,7 @@ def test_a_fit_shows_its_passes(
     assert [(one.desc, one.n) for one in bars] == [("uap 0.2, fit", 7 + 1), ("uap 0.2", 1)]  # one judges the end
 
 
+@pytest.mark.slow
 def test_a_uap_is_fitted_on_training_images_only(
     model: nn.Module, images: Tensor, labels: Tensor, training: Training
 ) -> None:

@@ -84,6 +84,7 @@ def test_the_help_names_every_command_and_first_steps(command: Run) -> None:
 HEAVY = ("torch", "pandas", "numpy", "matplotlib", "seaborn", "scipy", "sklearn")
 
 
+@pytest.mark.slow
 def test_words_that_do_no_work_import_nothing_heavy() -> None:
     """Half a second instead of four: what a command needs is imported when it runs."""
     lines = [["--help"], ["--version"], ["no-such-command"], ["train", "--rounds", "0"]]
@@ -107,6 +108,7 @@ def test_the_version_is_the_packages(command: Run) -> None:
     assert command("--version") == (0, f"robustbench-dec {robustbench_dec.__version__}\n", "")
 
 
+@pytest.mark.slow
 def test_a_shell_completes_commands_and_options() -> None:
     def completed(line: str) -> str:
         words = {
@@ -285,6 +287,7 @@ def test_labels_do_not_depend_on_where_tables_are_written(
     assert b"other;tiny" in (made.results / "leaderboard.csv").read_bytes()  # what was rendered once stays known
 
 
+@pytest.mark.slow
 def test_results_elsewhere_take_their_tables_and_their_page_with_them(
     command: Run, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -471,6 +471,7 @@ HOW = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=120), st.integers(1, 15), HOW, st.integers(-5, 2**70))
 def test_shares_are_equal_disjoint_and_repeatable(classes: list[int], n: int, how: str, seed: int) -> None:

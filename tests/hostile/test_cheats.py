@@ -79,6 +79,7 @@ def surroundings() -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IDLE)
 def test_who_changes_no_image_breaks_none(
     name: str, model: nn.Module, images: Tensor, labels: Tensor, training: Any, capfd: pytest.CaptureFixture[str]
@@ -91,6 +92,7 @@ def test_who_changes_no_image_breaks_none(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_who_breaks_the_rules_gets_no_number(
     name: str, model: nn.Module, images: Tensor, labels: Tensor, training: Any

@@ -69,6 +69,7 @@ def test_a_worst_case_has_radii_up_to_its_own_in_its_norm_and_one_network() -> N
         worst_case([cells[0], cell("pgd", 0.1, [True], checkpoint_sha256="11")])
 
 
+@pytest.mark.slow
 def test_table_2_comes_first_with_the_papers_numbers(tables: list[board.Table], rows: pd.DataFrame) -> None:
     first = tables[0]
     assert (first.stem, first.title) == ("table2", "Table 2")
@@ -118,6 +119,7 @@ def test_only_what_is_ahead_by_more_than_chance_is_best() -> None:
     assert not board._ahead(steady, []) and not board._ahead(steady, [None])
 
 
+@pytest.mark.slow
 def test_a_users_attack_counts_in_the_worst_case_and_is_no_column(results: Results, rows: pd.DataFrame) -> None:
     named = rows.assign(submitter=["Ada" if attack == "pgd" else "" for attack in rows["attack"]])
     runs = view.runs(results, rows["run_id"])
@@ -129,6 +131,7 @@ def test_a_users_attack_counts_in_the_worst_case_and_is_no_column(results: Resul
     ]
 
 
+@pytest.mark.slow
 def test_blocks_keep_norms_apart(results: Results, rows: pd.DataFrame) -> None:
     mixed = rows.assign(norm=["L2" if attack == "pgd" else "Linf" for attack in rows["attack"]])
     blocks = board.tables(mixed, {}, view.tables(results))[0].blocks

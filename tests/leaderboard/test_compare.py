@@ -122,6 +122,7 @@ def test_the_example_has_about_thirty_lines() -> None:
     assert len(lines) <= 40
 
 
+@pytest.mark.slow
 def test_nothing_is_attacked_twice_and_an_edited_file_is_another_attack(
     made: Made, entry: zoo.Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +143,7 @@ def test_nothing_is_attacked_twice_and_an_edited_file_is_another_attack(
     assert labels == {"mine.py:Mine"}
 
 
+@pytest.mark.slow
 def test_stored_cells_are_read_and_missing_ones_of_known_attacks_are_made(
     made: Made, entry: zoo.Entry, tmp_path: Path
 ) -> None:
@@ -190,6 +192,7 @@ def test_mcnemar_and_holm_are_those_of_the_textbook() -> None:
 # Attacks from anywhere
 
 
+@pytest.mark.slow
 def test_a_class_in_the_manner_of_torchattacks_runs_with_the_settings_in_its_file(
     made: Made, entry: zoo.Entry, tmp_path: Path
 ) -> None:
@@ -255,6 +258,7 @@ def test_own_work_goes_elsewhere_and_the_stored_results_are_only_read(
     assert {path: path.read_bytes() for path in made.results.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [10, 2, 3])
 @pytest.mark.parametrize("eps", [0.03, 0.1])
 def test_strong_is_never_weaker_than_pgd(classes: int, eps: float, model: nn.Module, images: Tensor) -> None:
@@ -278,6 +282,7 @@ def test_strong_is_never_weaker_than_pgd(classes: int, eps: float, model: nn.Mod
 # Bad attacks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body, flags",
     [
@@ -309,6 +314,7 @@ FAILS_ONCE = """
 """
 
 
+@pytest.mark.slow
 def test_a_failure_on_batch_7_of_10_keeps_the_others_and_the_rerun_starts_there(
     made: Made, entry: zoo.Entry, tmp_path: Path
 ) -> None:

@@ -76,6 +76,7 @@ def test_faults_take_links_of_the_relabelled_graph_and_add_none(
         assert whole is W
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=50)
 @given(faults=anything, key=keys, round=rounds)
 def test_same_key_and_round_give_the_same_matrix(faults: Faults, key: tuple[int, int], round: int) -> None:

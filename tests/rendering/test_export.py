@@ -192,6 +192,7 @@ def test_the_way_to_cite_the_package_is_that_of_the_citation_file() -> None:
         assert value is not None and value[1] in said
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_view_or_writes_it(tmp_path: Path, results: Path) -> None:
     runner = CliRunner()
     options = ["--dataset", "mnist", "--attack", "pgd", "--results", str(results)]

@@ -559,6 +559,7 @@ def test_curves_show_each_axis_band_and_style(tmp_path: Path, monkeypatch: pytes
     assert all(panel.get_xlabel() for panel in grid) and "640 a round" in grid[0].get_xlabel()
 
 
+@pytest.mark.slow
 def test_rounds_have_panels_of_their_own_where_they_are_not_calls_in_another_unit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -568,6 +569,7 @@ def test_rounds_have_panels_of_their_own_where_they_are_not_calls_in_another_uni
     assert [list(panel.get_lines()[0].get_xdata()) for panel in figures[0].axes[1:2]] == [[1, 2, 3]]
 
 
+@pytest.mark.slow
 def test_an_accuracy_that_falls_in_training_is_said_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = kept_figures(monkeypatch)
     frame = curve_frame()
@@ -587,6 +589,7 @@ def test_a_method_has_one_colour_whatever_stands_beside_it() -> None:
         }
 
 
+@pytest.mark.slow
 def test_curves_put_one_below_the_other_may_repeat_their_row_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ def close(found: list[Tensor], expected: list[Tensor], tolerance: float) -> bool
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(layers(), st.integers(0, 2**31))
 def test_values_and_gradients_are_those_of_the_plain_layer(shapes: Any, seed: int) -> None:
@@ -106,6 +107,7 @@ def test_an_images_result_does_not_depend_on_the_images_beside_it() -> None:
         assert torch.equal(torch.autograd.grad(alone, images, gradient[some])[0][some], whole[some])
 
 
+@pytest.mark.slow
 def test_the_network_takes_it_for_one_colour_and_works_under_torch_func() -> None:
     model = Architecture("cnn2", (1, 28, 28), 10, (0.1,), (0.3,)).build()
     images = torch.rand(2, 1, 28, 28, requires_grad=True)

@@ -28,6 +28,7 @@ def stack(n: int, N: int, scale: float, seed: int = 0) -> Tensor:
     return scale * torch.randn(n, N, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(STACKS)
 def test_without_sorting_it_is_what_it_is_with_sorting(Y: Tensor) -> None:
@@ -70,6 +71,7 @@ def test_a_point_of_the_simplex_stays(Y: Tensor) -> None:
     torch.testing.assert_close(simplex.project(P), P, rtol=0, atol=1e-15)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(STACKS, st.integers(0, 2**32))
 def test_the_order_of_coordinates_and_a_common_shift_do_not_matter(Y: Tensor, seed: int) -> None:

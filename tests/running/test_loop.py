@@ -63,6 +63,7 @@ class _Still:
 VALUES = st.lists(st.floats(0, 1e4) | st.sampled_from([math.nan, math.inf]), min_size=1, max_size=8)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(values=VALUES, explosion=st.sampled_from([2.0, 50.0, math.inf]), first=st.booleans())
 def test_the_first_value_that_is_too_large_or_none_ends_the_run(

@@ -83,6 +83,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 # Interrupted runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", shelf.names("trainer"))
 def test_a_killed_run_ends_with_the_bits_of_an_undisturbed_one(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -114,6 +115,7 @@ def test_a_killed_run_ends_with_the_bits_of_an_undisturbed_one(
     assert not list(folder.glob("resume*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [0, 5, 0.5, 0.99], ids=["empty", "few-bytes", "half", "almost-all"])
 def test_a_truncated_resume_file_is_ignored(keep: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = tiny(rounds=3)
@@ -597,6 +599,7 @@ def test_a_profile_changes_what_it_names_and_gets_its_own_runs(finished: Made) -
     assert {one.id for _, one in smaller.runs()}.isdisjoint(one.id for _, one in whole.runs())
 
 
+@pytest.mark.slow
 def test_a_missing_checkpoint_is_trained_again_only_when_a_cell_is_missing(made: Made) -> None:
     folder = made.folders[0]
     whole = (folder / "checkpoint.safetensors").read_bytes()

@@ -179,6 +179,7 @@ def test_a_lemma_whose_condition_is_broken_is_not_applied() -> None:
     assert reasons["A.9"] == reasons["A.10"] == "not applicable: eta_y <= 1 / (K l) is broken"
 
 
+@pytest.mark.slow
 def test_with_minibatches_both_sides_are_means_over_seeds() -> None:
     problem, first = Quadratic(m=8, noise=0.3), DecFedTrack(eta_c=1.0, eta_d=1.0, K=5, batch=2)
     trainer = with_sizes(first, inside("lemmas", problem, first, RING))

@@ -40,6 +40,7 @@ def test_the_radius_of_one_node_is_that_of_gradient_descent_ascent() -> None:
     assert radius(LocalSGDA(0.1, 0.2, K=3, batch=1), Quadratic(), alone) == pytest.approx(expected**3, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_step_size_that_table_1_once_took_diverges() -> None:
     """K = 5 at .1 and .4 on equal nodes: the norm passes 1e-2 early and grows later."""
     assert radius(DecFedTrack(0.1, 0.4, K=5, batch=4)) == pytest.approx(1.008, abs=5e-4)
@@ -47,6 +48,7 @@ def test_the_step_size_that_table_1_once_took_diverges() -> None:
     assert radius(DecFedTrack(0.05, 0.2, K=5, batch=4)) == pytest.approx(0.988, abs=5e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "trainer",
     [

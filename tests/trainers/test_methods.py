@@ -479,6 +479,7 @@ FINDERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", [QUIET, BOXED], ids=["unconstrained", "box"])
 @pytest.mark.parametrize("name", FINDERS)
 def test_stationary_point_of_a_heterogeneous_quadratic_is_found(name: str, problem: Quadratic) -> None:
@@ -500,16 +501,19 @@ def rest(trainer: Trainer, problem: Quadratic) -> float:
 UNCORRECTED = ["local_sgda", "momentum_local_sgda", "fed_norm_sgda"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UNCORRECTED)
 def test_local_steps_without_correction_stall_because_nodes_drift_to_their_own_solutions(name: str) -> None:
     assert rest(QUICK[name], QUIET) > 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", UNCORRECTED)
 def test_they_find_the_stationary_point_when_all_nodes_are_alike(name: str) -> None:
     assert rest(QUICK[name], ALIKE) <= 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [LocalSGDA, FedNormSGDA])
 def test_one_local_step_and_an_average_do_not_drift_but_stall_in_a_box_because_nodes_project_first(cls: Any) -> None:
     trainer = cls(eta_x=0.1, eta_y=0.2, K=1, batch=1)
@@ -554,6 +558,7 @@ def test_sagda_with_full_batches_all_clients_and_server_step_one_is_fedgda_gt() 
     assert max(apart(a, b) for a, b in zip(sagda, fedgda_gt, strict=True)) < 1e-11
 
 
+@pytest.mark.slow
 def test_fed_norm_sgda_with_equal_steps_and_server_step_one_is_local_sgda() -> None:
     local = states(LocalSGDA(**LOCAL, batch=3), NOISY, 30)
     for K_all in (5, (5,) * 10):
@@ -675,6 +680,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("promise", BROKEN)
 def test_check_sees_every_broken_promise(promise: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "MANY", 200)
@@ -693,6 +699,7 @@ def test_check_tells_divergence_and_bad_settings(tmp_path: Path) -> None:
     assert isinstance(checked(tmp_path, MINE, "--set", "eta=1").exception, BadInput)
 
 
+@pytest.mark.slow
 def test_check_tries_on_the_device_that_it_is_told() -> None:
     *_, verdict = check.verdicts(dec_fedtrack(), device="meta")  # tensors there have no values to tell
     assert verdict.outcome == "BROKEN" and "Meta tensors" in verdict.seen

@@ -76,6 +76,7 @@ def test_k_gt_minimises_f_at_zero_y_and_stalls_without_corrections(K: int) -> No
     assert exact.grad_f_at_zero_y(bare.X.mean(0)).norm() > 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", [NOISY, replace(NOISY, bound=0.2, coercive=True)], ids=["free", "box"])
 @pytest.mark.parametrize("correction", ["lemma", "gossip", "zero"])
 def test_corrections_average_to_zero_at_all_times(problem: Quadratic, correction: str) -> None:
@@ -114,6 +115,7 @@ def test_one_local_step_depends_only_on_the_global_step_sizes() -> None:
     assert (one.X - other.X).abs().max() > 1e-4
 
 
+@pytest.mark.slow
 def test_y_never_leaves_its_box() -> None:
     reached = 0.0
     for state in states(dec_fedtrack(batch=4, eta_d=0.5, eta_r=0.9), replace(NOISY, bound=0.2, coercive=True), 100):
