@@ -192,7 +192,7 @@ class ProblemChoice:
     classes: Annotated[str | None, typer.Option(help="A subset of its classes, for example cat,dog.")] = None
     eps: Annotated[str | None, typer.Option(help="Radius of the trained perturbation y (default 0.1).")] = None
     clamp: Annotated[bool, typer.Option(help="Clamp image + y to [0, 1] in training.")] = False
-    split: Annotated[str | None, typer.Option(help="iid (default), dirichlet(0.3) or label.")] = None
+    split: Annotated[str | None, typer.Option(help="iid (default), dirichlet(0.3), classes(2) or label.")] = None
     problem_settings: ProblemSettings = field(default_factory=list)
 
     def read(self) -> dict[str, object]:

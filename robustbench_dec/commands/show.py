@@ -10,19 +10,64 @@ from robustbench_dec.commands.options import Results, grouped, page_home
 from robustbench_dec.errors import BadInput
 
 
+@dataclass(frozen=True)
+class Dealt:
+    """How the samples are dealt to nodes."""
+
+    split: Annotated[str | None, typer.Option(help="Show who holds what: iid, dirichlet(0.1), classes(2), label.")] = (
+        None
+    )
+    nodes: Annotated[int, typer.Option(min=1, help="With --split: among so many nodes.")] = 10
+    seed: Annotated[int, typer.Option(min=0, help="With --split: the run's seed, which decides the split.")] = 0
+    plot: Annotated[bool, typer.Option("--plot", help="With --split: draw it, nodes x classes.")] = False
+    out: Annotated[Path, typer.Option(help="With --plot: the folder for the .png and .pdf.")] = Path("out")
+
+
+@grouped
 def data(
     names: Annotated[list[str], typer.Argument(help="Data sets, for example: mnist cifar10.")],
+    dealt: Dealt,
     folder: Annotated[Path | None, typer.Option(help="Where to keep them (default ./data).")] = None,
     mirror: Annotated[Path | None, typer.Option(help="An offline copy (default $ROBUSTBENCH_DEC_MIRROR).")] = None,
 ) -> None:
-    """Fetch data sets and verify every byte; files that are there and whole are left alone."""
+    """Fetch data sets and verify every byte; with --split, show which node holds how many samples of each class."""
     from robustbench_dec import data as sets
 
+    if dealt.plot and dealt.split is None:
+        raise BadInput("--plot draws who holds what, so it needs a --split, for example --split 'dirichlet(0.1)'")
     for name in names:
         paths = sets.fetch(name, folder=folder, mirror=mirror)
         typer.echo(
             f"{name}: " + (f"{len(paths)} files verified in {paths[0].parent}" if paths else "bundled, verified")
         )
+    for name in names if dealt.split is not None else ():
+        _show_split(name, dealt, folder, mirror)
+
+
+def _show_split(name: str, dealt: Dealt, folder: Path | None, mirror: Path | None) -> None:
+    """A table of nodes x classes, and the picture where it is asked for."""
+    import re
+
+    from robustbench_dec import data as sets
+    from robustbench_dec import files, titles
+
+    images = sets.load(name, folder=folder, mirror=mirror)
+    shares = sets.split(images.train_labels, dealt.nodes, str(dealt.split), dealt.seed)
+    counts = sets.holdings(images.train_labels, shares, len(images.classes))
+    width = max(6, *(len(each) for each in images.classes))
+    typer.echo("node".rjust(6) + "".join(each.rjust(width + 1) for each in images.classes))
+    for i, row in enumerate(counts):
+        typer.echo(f"{i:6}" + "".join((f"{count}" if count else ".").rjust(width + 1) for count in row))
+    left = len(images.train_labels) - shares.numel()
+    typer.echo(f"{shares.shape[1]} samples a node, {left} of {len(images.train_labels)} left out")
+    if dealt.plot:
+        from robustbench_dec.rendering import holdings
+
+        plain = re.sub(r"[^\w.]+", "-", str(dealt.split)).strip("-")
+        stem = dealt.out / f"{name}-{plain}-{dealt.nodes}-nodes"
+        title = f"{titles.dataset(name)}, {dealt.split}, {dealt.nodes} nodes, seed {dealt.seed}"
+        for path in files.write_all(holdings.picture(counts, images.classes, title, stem)):
+            typer.echo(f"wrote {path}")
 
 
 def list_parts() -> None:

@@ -3,7 +3,7 @@
 from robustbench_dec.data.catalogue import names, titles
 from robustbench_dec.data.fetching import fetch
 from robustbench_dec.data.images import Dataset, load
-from robustbench_dec.data.partition import split
+from robustbench_dec.data.partition import holdings, split
 from robustbench_dec.data.tabular import Tabular, load_tabular
 
-__all__ = ["Dataset", "Tabular", "fetch", "load", "load_tabular", "names", "split", "titles"]
+__all__ = ["Dataset", "Tabular", "fetch", "holdings", "load", "load_tabular", "names", "split", "titles"]

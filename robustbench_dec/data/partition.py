@@ -49,11 +49,12 @@ def hold_out(labels: Tensor, count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def split(labels: Tensor, n: int, how: str = "iid", seed: int = 0) -> Tensor:
-    """Indices (n, m), row i the samples of node i: m = len(labels) // n for every node, no sample twice.
+    """Indices (n, m), row i the samples of node i: as many for every node, so that f is the mean of the f_i.
 
     "iid": at random.  "label": sorted by class, consecutive pieces.  "dirichlet(alpha)": the class proportions of each
-    node are drawn from Dir(alpha, ..., alpha); small alpha, few classes per node (Hsu, Qi and Brown, 2019). The shares
-    are equal, so that f is the mean of the f_i.
+    node are drawn from Dir(alpha, ..., alpha); small alpha, few classes per node (Hsu, Qi and Brown, 2019). Of these
+    three m = len(labels) // n.  "classes(c)": each node holds c classes, as many samples of each (after McMahan et al.,
+    2017); m is the most that the scarcest class allows, and the rest is left out. No sample is held twice.
     """
     if n < 1:
         raise BadInput(f"samples are split among at least 1 node, not {n}")
@@ -65,24 +66,65 @@ def split(labels: Tensor, n: int, how: str = "iid", seed: int = 0) -> Tensor:
         order = shuffled(np.arange(len(y)), seed)
     elif how == "label":
         order = np.argsort(y, kind="stable")
+    elif found := re.fullmatch(r"dirichlet\((.*)\)", how):
+        order = _dirichlet(y, n, m, _alpha(found[1]), seed)
+    elif found := re.fullmatch(r"classes\((.*)\)", how):
+        return torch.from_numpy(_classes(y, n, found[1], seed))
     else:
-        order = _dirichlet(y, n, m, _alpha(how), seed)
+        raise BadInput(f"no split {how!r}; there are: iid, dirichlet(alpha), classes(c), label")
     return torch.from_numpy(order[: n * m].reshape(n, m))
 
 
-def _alpha(how: str) -> float:
+def holdings(labels: Tensor, shares: Tensor, classes: int) -> Counts:
+    """Who holds which labels: (n, classes), how many samples of each class node i has in its row of the shares."""
+    return np.stack([labels[row].bincount(minlength=classes).numpy() for row in shares])
+
+
+def _alpha(text: str) -> float:
     """The number in "dirichlet(0.3)"."""
-    if not (found := re.fullmatch(r"dirichlet\((.*)\)", how)):
-        raise BadInput(f"no split {how!r}; there are: iid, dirichlet(alpha), label")
     try:
-        alpha = float(found[1])
+        alpha = float(text)
     except ValueError:
         alpha = math.nan
     if not 0 < alpha < math.inf:
-        raise BadInput(
-            f"the alpha of dirichlet(alpha) is a number above 0, for example dirichlet(0.3), not {found[1]!r}"
-        )
+        raise BadInput(f"the alpha of dirichlet(alpha) is a number above 0, for example dirichlet(0.3), not {text!r}")
     return alpha
+
+
+def _classes(y: Counts, n: int, text: str, seed: int) -> Counts:
+    """Indices (n, m) of "classes(c)": node after node takes the c classes that the fewest hold so far, ties drawn."""
+    classes, supply = np.unique(y, return_counts=True)
+    c = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0
+    if not 1 <= c <= len(classes):
+        raise BadInput(
+            f"the c of classes(c), the labels of one node, is a whole number from 1 to {len(classes)}, for example "
+            f"classes(2), not {text!r}"
+        )
+    if n * c < len(classes):
+        raise BadInput(
+            f"{n} nodes with {c} classes each leave some of the {len(classes)} classes to nobody; take classes(c) with "
+            f"c at least {math.ceil(len(classes) / n)}, or more nodes"
+        )
+    holders = np.zeros(len(classes), dtype=np.int64)
+    taken = []
+    for i in range(n):
+        drawn = shuffled(np.arange(len(classes)), seed, 2**32 + i)
+        taken.append(np.sort(drawn[np.argsort(holders[drawn], kind="stable")][:c]))
+        holders[taken[i]] += 1
+    scarcest = (supply // holders).argmin()
+    each = int(supply[scarcest] // holders[scarcest])
+    if not each:
+        raise BadInput(
+            f"classes({c}) among {n} nodes needs a sample of each class for each of its holders, but the class "
+            f"{classes[scarcest]} has {supply[scarcest]}; take fewer nodes"
+        )
+    pools = [shuffled(np.flatnonzero(y == k), seed, 1 + int(k)) for k in classes]
+    given = np.zeros(len(classes), dtype=np.int64)  # to the nodes before
+    rows = []
+    for mine in taken:
+        rows.append(np.concatenate([pools[k][given[k] : given[k] + each] for k in mine]))
+        given[mine] += each
+    return np.stack(rows)
 
 
 def _dirichlet(y: Counts, n: int, m: int, alpha: float, seed: int) -> Counts:

@@ -16,6 +16,9 @@ from robustbench_dec.store.records import SCHEMA, ClassifierRecord, Clean, Costs
 from robustbench_dec.store.results import Run, RunFiles
 from robustbench_dec.trainer import Trainer
 
+MOST_SHOWN = 100
+"""Nodes whose labels a record tells."""
+
 
 class Spent(NamedTuple):
     """What a run has cost, and who worked on it."""
@@ -61,7 +64,7 @@ def finish(
         parameters=stacks["X"].shape[1],
         spectral_rate=spent.spectral_rate,
         ledger=Costs(**spent.ledger.row()),
-        classifier=None if classifier is None else _classifier(classifier, stacks["X"], still_here),
+        classifier=None if classifier is None else _classifier(classifier, stacks["X"], run.seed, still_here),
         final=dict(curve[-1]),
         threads_used=spent.threads,
         processes_used=spent.processes,
@@ -73,8 +76,8 @@ def finish(
     home.write(record, content)
 
 
-def _classifier(problem: Classifier, X: Tensor, still_here: Callable[[], None]) -> ClassifierRecord:
-    """Its data, its network, the accuracies of x-bar and of the nodes, and how far the nodes are from x-bar."""
+def _classifier(problem: Classifier, X: Tensor, seed: int, still_here: Callable[[], None]) -> ClassifierRecord:
+    """Its data and who held them, its network, the accuracies of x-bar and of the nodes, how far they are from it."""
     images = problem.images
     nodes = []
     for x in X:
@@ -96,7 +99,16 @@ def _classifier(problem: Classifier, X: Tensor, still_here: Callable[[], None]) 
             validation=accuracy(model, *held_out) if len(images.validation_labels) else None,
         ),
         consensus=((X - x_bar).norm(dim=1).mean() / x_bar.norm()).item(),
+        holdings=_holdings(problem, len(X), seed),
     )
+
+
+def _holdings(problem: Classifier, nodes: int, seed: int) -> tuple[tuple[int, ...], ...] | None:
+    """Node by node, its samples of each class; not of more nodes than a picture can show."""
+    if nodes > MOST_SHOWN:
+        return None
+    *_, labels = problem.shards(nodes, seed)
+    return tuple(tuple(row.bincount(minlength=len(problem.images.classes)).tolist()) for row in labels.cpu())
 
 
 def _as_csv(rows: Sequence[Mapping[str, Any]]) -> str:

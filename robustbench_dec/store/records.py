@@ -129,6 +129,9 @@ class ClassifierRecord(Record):
     architecture: Architecture
     clean: Clean
     consensus: float | None = Field(description="mean_i ||x_i - x-bar|| / ||x-bar||; None where it was not measured")
+    holdings: tuple[tuple[int, ...], ...] | None = Field(
+        default=None, description="node by node, its samples of each class; None where they were not counted"
+    )
 
 
 class RunRecord(Made):

@@ -138,7 +138,12 @@ def test_train_without_arguments_trains_on_digits_and_attack_attacks_it(command:
     assert code == 0, err
     assert "clean accuracy" in out and "2 rounds" in out and "SFO calls per node" in out
     (folder,) = (tmp_path / "out" / "runs").iterdir()
-    assert files.read_json(folder / "run.json")["settings"]["problem"]["dataset"] == "digits"
+    record = files.read_json(folder / "run.json")
+    assert record["settings"]["problem"]["dataset"] == "digits"
+    code, told, err = command("data", "digits", "--split", "iid", "--nodes", "5")
+    assert code == 0, err
+    held = [[int(count) for count in line.replace(".", "0").split()[1:]] for line in told.splitlines()[2:-1]]
+    assert held == record["classifier"]["holdings"]
     code, out, err = command(
         "attack", folder, "--attack", "pgd", "--eps", "8/255,0.1", "--set", "steps=5", "--n-examples", "9"
     )
@@ -529,6 +534,21 @@ def test_a_truncated_data_file_is_named_and_if_there_is_no_other_refused(
         assert code == 2
         assert "train-images-idx3-ubyte is corrupt or partial" in warning
         assert sentence.startswith("robustbench-dec: cannot obtain train-images-idx3-ubyte")
+
+
+def test_who_holds_which_labels_is_told_and_drawn(command: Run, refused: Callable[..., str], tmp_path: Path) -> None:
+    code, out, err = command("data", "digits", "--split", "classes(2)", "--nodes", "10", "--plot", "--out", "here")
+    assert code == 0, err
+    rows = [line.split() for line in out.splitlines()[2:12]]
+    assert [row[0] for row in rows] == [str(node) for node in range(10)]
+    assert all(sum(count != "." for count in row[1:]) == 2 for row in rows)
+    assert sorted(path.name for path in (tmp_path / "here").iterdir()) == [
+        "digits-classes-2-10-nodes.pdf",
+        "digits-classes-2-10-nodes.png",
+    ]
+    assert "needs a --split" in refused("data", "digits", "--plot")
+    assert "no split 'labels'" in refused("data", "digits", "--split", "labels")
+    assert "holds rows of features" in refused("data", "breast_cancer", "--split", "iid")
 
 
 def test_unknown_data_are_refused_with_the_known_ones(refused: Callable[..., str]) -> None:

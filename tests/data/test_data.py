@@ -25,7 +25,7 @@ from PIL import Image
 
 from robustbench_dec import data
 from robustbench_dec.data import catalogue, sources, torchvision_compat
-from robustbench_dec.data.partition import apportion, hold_out
+from robustbench_dec.data.partition import apportion, hold_out, holdings
 from robustbench_dec.errors import BadInput
 
 MNIST_FILES = tuple(catalogue.CATALOGUE["mnist"].files)
@@ -498,6 +498,25 @@ def test_label_gives_each_node_consecutive_classes() -> None:
     assert [sorted(labels[row].unique().tolist()) for row in shares] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
 
 
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 3), st.integers(0, 2**70))
+def test_classes_gives_each_node_so_many_labels_and_as_many_samples_of_each(
+    n: int, c: int, extra: int, seed: int
+) -> None:
+    labels = torch.arange(12 * 5 + extra) % 5
+    if n * c < 5:
+        with pytest.raises(BadInput, match="leave some of the 5 classes to nobody"):
+            data.split(labels, n, f"classes({c})", seed)
+        return
+    shares = data.split(labels, n, f"classes({c})", seed)
+    held = holdings(labels, shares, 5)
+    assert ((held > 0).sum(1) == c).all() and (held[held > 0] == shares.shape[1] // c).all()
+    holders = (held > 0).sum(0)
+    assert holders.max() - holders.min() <= 1 and holders.min() >= 1
+    assert len(shares.unique()) == shares.numel() == shares.shape[0] * c * (12 // holders.max())
+    assert torch.equal(shares, data.split(labels, n, f"classes({c})", seed))
+
+
 @pytest.mark.parametrize("alpha", [0.1, 1, 10])
 def test_dirichlet_proportions_vary_as_much_as_alpha_says(alpha: float) -> None:
     """A proportion of Dir(alpha) on k classes has the variance (1/k)(1 - 1/k) / (k alpha + 1).
@@ -519,7 +538,7 @@ def test_dirichlet_proportions_vary_as_much_as_alpha_says(alpha: float) -> None:
 
 def test_the_seed_decides_the_split() -> None:
     labels = torch.arange(200) % 4
-    for how in ("iid", "dirichlet(0.5)"):
+    for how in ("iid", "dirichlet(0.5)", "classes(2)"):
         assert not torch.equal(data.split(labels, 4, how, seed=0), data.split(labels, 4, how, seed=1))
 
 
@@ -528,7 +547,7 @@ def test_the_seed_decides_the_split() -> None:
     [
         (0, "iid", "at least 1 node, not 0"),
         (21, "iid", "21 nodes are more than the 20 samples"),
-        (2, "random", "no split 'random'; there are: iid, dirichlet(alpha), label"),
+        (2, "random", "no split 'random'; there are: iid, dirichlet(alpha), classes(c), label"),
         (2, "dirichlet", "no split 'dirichlet'"),
         (2, "dirichlet(0)", "a number above 0, for example dirichlet(0.3), not '0'"),
         (2, "dirichlet(-1)", "not '-1'"),
@@ -536,6 +555,12 @@ def test_the_seed_decides_the_split() -> None:
         (2, "dirichlet(inf)", "not 'inf'"),
         (2, "dirichlet(much)", "not 'much'"),
         (2, "dirichlet()", "not ''"),
+        (2, "classes(0)", "a whole number from 1 to 2, for example classes(2), not '0'"),
+        (2, "classes(3)", "not '3'"),
+        (2, "classes(1.5)", "not '1.5'"),
+        (2, "classes()", "not ''"),
+        (1, "classes(1)", "take classes(c) with c at least 2"),
+        (20, "classes(2)", "the class 0 has 10; take fewer nodes"),
     ],
 )
 def test_a_split_that_cannot_be_made_is_refused_in_a_sentence(n: int, how: str, sentence: str) -> None:
