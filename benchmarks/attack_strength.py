@@ -59,14 +59,14 @@ def main() -> None:
     arguments = parser.parse_args()
     table, n = spec.read(ROOT / "tables" / "table2.toml"), arguments.n_examples
     jobs, results = {}, Results(arguments.results)
-    for block, one in table.runs():
-        run = results.run(one.id)
-        sha256 = run.record.checkpoint_sha256
+    for block, run in table.runs():
+        home = results.run(run.id)
+        sha256 = home.record.checkpoint_sha256
         for asked in block.attacks:
             for changed in stronger(asked):
                 for at in changed.build():
-                    what = (one.seed, asked.name, at.eps, described(asked, changed), sha256[:12])
-                    jobs[one.data_set, one.trainer, *what] = one, run, asked, at
+                    what = (run.seed, asked.name, at.eps, described(asked, changed), sha256[:12])
+                    jobs[run.data_set, run.trainer, *what] = run, home, asked, at
     chosen = [
         key
         for key in jobs
@@ -78,19 +78,19 @@ def main() -> None:
     ]
     rows = []
     for key in tqdm(chosen, disable=None):
-        one, run, asked, at = jobs[key]
-        if one.seed == 0:
-            (entry,) = zoo.entries(f"{one.data_set}/{one.trainer}", results.zoo)
-            same, model = entry.record.checkpoint_sha256 == run.record.checkpoint_sha256, entry.model(arguments.device)
+        run, home, asked, at = jobs[key]
+        if run.seed == 0:
+            (entry,) = zoo.entries(f"{run.data_set}/{run.trainer}", results.zoo)
+            same, model = entry.record.checkpoint_sha256 == home.record.checkpoint_sha256, entry.model(arguments.device)
         else:
-            same, model = True, run.model(arguments.device)
-        images = cast(Classifier, one.build_problem()).images
+            same, model = True, home.model(arguments.device)
+        images = cast(Classifier, run.build_problem()).images
         (usual,) = (like for like in asked.build() if like.eps == at.eps)
-        stored = run.cell(Request(asked.name, usual, one.seed, table.n_examples).key).known()
+        stored = home.cell(Request(asked.name, usual, run.seed, table.n_examples).key).known()
         if stored is None or not same:
-            sys.exit(f"{run.id} has no cell of {asked.name} on the zoo's network; make Table 2 and that entry again")
+            sys.exit(f"{home.id} has no cell of {asked.name} on the zoo's network; make Table 2 and that entry again")
         outcome = evaluate(
-            at, model, images.test_images[:n], images.test_labels[:n], seed=one.seed,
+            at, model, images.test_images[:n], images.test_labels[:n], seed=run.seed,
             train=(images.train_images, images.train_labels),
         )  # fmt: skip
         reference = stored.right[:n].double().mean().item()

@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 
 from robustbench_dec.attack import Attack
-from robustbench_dec.attacking import apart
+from robustbench_dec.attacking import attack_process
 from robustbench_dec.attacking.evaluate import evaluate
-from robustbench_dec.attacking.foreign import attack_named, in_file
+from robustbench_dec.attacking.find_attack import attack_named, in_file
 from robustbench_dec.store import zoo
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "momentum.py"
@@ -45,7 +45,7 @@ def main() -> None:
     for _ in range(REPEATS):
         here.append(seconds(ours, entry))
         there.append(seconds(theirs, entry))
-        apart._described.cache_clear()
+        attack_process._described.cache_clear()
         theirs = attack_named(str(EXAMPLE))
     more = statistics.median(t - h for h, t in zip(here, there, strict=True))
     print(f"{entry.name}, {len(RADII)} radii: {statistics.median(here):.2f} s here, {more:+.2f} s in own processes")

@@ -31,9 +31,9 @@ def seconds_per_round(problem: dict[str, Any], nodes: int, rounds: int, repeats:
     """The best mean time of `rounds` rounds."""
     network = spec.NetworkSpec(nodes=nodes)
     steps = {"eta_c": 0.1, "eta_d": "1e-2/32000", "K": 1, "batch": 32}
-    one = spec.RunSpec(problem, network, "dec_fedtrack", steps, rounds, 0, [], 1, 1)
-    trainer, net = one.build_trainer(), SimulatedNetwork(network.build())
-    oracle = Oracle(one.build_problem(), nodes, 0, net.ledger)
+    run = spec.RunSpec(problem, network, "dec_fedtrack", steps, rounds, 0, [], 1, 1)
+    trainer, net = run.build_trainer(), SimulatedNetwork(network.build())
+    oracle = Oracle(run.build_problem(), nodes, 0, net.ledger)
     state = trainer.step(trainer.init(oracle, net), oracle, net)  # the first round is not measured
     times = []
     for _ in range(repeats):

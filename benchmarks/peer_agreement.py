@@ -29,12 +29,12 @@ def by_foolbox(model: nn.Module, attack: str, images: Tensor, labels: Tensor, ep
     import foolbox
 
     wrapped = foolbox.PyTorchModel(model, bounds=(0, 1), device="cpu")
-    one: Any
+    peer: Any
     if attack == "fgsm":
-        one = foolbox.attacks.LinfFastGradientAttack(random_start=False)
+        peer = foolbox.attacks.LinfFastGradientAttack(random_start=False)
     else:
-        one = foolbox.attacks.LinfPGD(rel_stepsize=REL_ALPHA, steps=STEPS, random_start=False)
-    _, clipped, _ = one(wrapped, images, labels, epsilons=eps)
+        peer = foolbox.attacks.LinfPGD(rel_stepsize=REL_ALPHA, steps=STEPS, random_start=False)
+    _, clipped, _ = peer(wrapped, images, labels, epsilons=eps)
     return clipped
 
 
@@ -44,15 +44,15 @@ def by_art(model: nn.Module, attack: str, images: Tensor, labels: Tensor, eps: f
 
     shape, classes = tuple(images.shape[1:]), model(images[:1]).shape[1]
     wrapped = PyTorchClassifier(model, nn.CrossEntropyLoss(), shape, classes, clip_values=(0, 1), device_type="cpu")
-    one: Any
+    peer: Any
     if attack == "fgsm":
-        one = FastGradientMethod(wrapped, eps=eps, batch_size=500)
+        peer = FastGradientMethod(wrapped, eps=eps, batch_size=500)
     else:
         alpha = REL_ALPHA * eps
-        one = ProjectedGradientDescentPyTorch(
+        peer = ProjectedGradientDescentPyTorch(
             wrapped, eps=eps, eps_step=alpha, max_iter=STEPS, num_random_init=0, batch_size=500, verbose=False
         )
-    return torch.from_numpy(one.generate(images.numpy(), labels.numpy()))
+    return torch.from_numpy(peer.generate(images.numpy(), labels.numpy()))
 
 
 def main() -> None:

@@ -41,12 +41,12 @@ def cases() -> dict[str, spec.RunSpec]:
     }
 
 
-def measured(one: spec.RunSpec, seconds: float, ranks: Ranks | None) -> dict[str, float]:
+def measured(run: spec.RunSpec, seconds: float, ranks: Ranks | None) -> dict[str, float]:
     """Rounds per second, and the share of communication."""
-    problem, trainer = one.build_problem(), one.build_trainer()
-    crew = Alone() if ranks is None else OnRanks(ranks, one.network.nodes)
-    net = one.network.connect(one.seed, crew.connect)
-    oracle = Oracle(problem, net.nodes, one.seed, net.ledger, rows=net.rows)
+    problem, trainer = run.build_problem(), run.build_trainer()
+    crew = Alone() if ranks is None else OnRanks(ranks, run.network.nodes)
+    net = run.network.connect(run.seed, crew.connect)
+    oracle = Oracle(problem, net.nodes, run.seed, net.ledger, rows=net.rows)
     state = trainer.init(oracle, net)
     began, rounds, before = time.perf_counter(), -WARM_UP, 0.0
     more = True

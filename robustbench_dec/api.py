@@ -22,7 +22,7 @@ from robustbench_dec import data, shelf
 from robustbench_dec import page as pages
 from robustbench_dec.attack import Attack, as_floats
 from robustbench_dec.attacking.evaluate import Limits, Outcome, check_box, check_images, evaluate
-from robustbench_dec.attacking.foreign import attack_handed_over, attack_named, label
+from robustbench_dec.attacking.find_attack import attack_handed_over, attack_named, label
 from robustbench_dec.attacking.model_use import copied, untouched
 from robustbench_dec.attacking.networks_that_lie import examine
 from robustbench_dec.errors import BadInput, raised

@@ -28,8 +28,8 @@ def details(error: BaseException) -> str:
     while link is not None and link not in chain:
         chain.append(link)
         link = link.__cause__
-    told = [str(getattr(each, "details", "")) for each in chain]
-    return "".join([*traceback.format_exception(error), *(f"In its own process:\n{text}" for text in told if text)])
+    theirs = [str(getattr(each, "details", "")) for each in chain]
+    return "".join([*traceback.format_exception(error), *(f"In its own process:\n{text}" for text in theirs if text)])
 
 
 def raised(error: BaseException) -> str:

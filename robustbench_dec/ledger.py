@@ -96,7 +96,7 @@ class Ledger:
 
     def row(self) -> dict[str, int]:
         """The counts by name, as they stand in records and in the curves."""
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.type is int}
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.type is int}
 
     def saved(self) -> dict[str, Any]:
         """All that a resumed run needs."""

@@ -1,7 +1,7 @@
 """Evaluate: an attack proposes images, and a network that it never had tells which of them are still right.
 
 The judge is a copy that stays here; its parameters, buffers, hooks and modes are checked before and after every batch.
-An attack gets another copy, new for every batch, in a process of its own if it comes from a user's file (apart.py).
+An attack gets another copy, new for every batch, in a process of its own if it is a user's file (attack_process.py).
 docs/harness.md tells what this guards against, and what it does not.
 """
 

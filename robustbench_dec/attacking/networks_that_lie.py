@@ -90,8 +90,8 @@ def _check_logits(logits: Tensor, images: Tensor, labels: Tensor) -> None:
         )
 
 
-def _differ(one: Tensor, other: Tensor, scale: float) -> bool:
-    return not bool(((one - other).abs() <= ALIKE * scale).all())
+def _differ(first: Tensor, second: Tensor, scale: float) -> bool:
+    return not bool(((first - second).abs() <= ALIKE * scale).all())
 
 
 def _gradient_is_its_own(model: nn.Module, images: Tensor) -> bool:

@@ -19,7 +19,7 @@ import torchattacks
 from torch import Tensor, nn
 
 from robustbench_dec.attack import Attack, distances, number_of_classes, put_back, slack
-from robustbench_dec.attacking.foreign import Foreign, adapt
+from robustbench_dec.attacking.find_attack import Foreign, adapt
 from robustbench_dec.errors import BadInput
 
 REFUSED: Mapping[str, str] = MappingProxyType(

@@ -36,7 +36,7 @@ def attack(
     """Attack a trained model over a grid of radii; cells that exist are not computed again."""
     from robustbench_dec import shelf
     from robustbench_dec.attacking.evaluate import Limits
-    from robustbench_dec.attacking.foreign import attack_named
+    from robustbench_dec.attacking.find_attack import attack_named
     from robustbench_dec.running import cells
     from robustbench_dec.store.problems import problem_of
     from robustbench_dec.store.results import run_at

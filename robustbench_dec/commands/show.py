@@ -132,12 +132,12 @@ def export(
 ) -> None:
     """Print or write a part of the leaderboard for a paper, a spreadsheet or another benchmark."""
     from robustbench_dec import files
-    from robustbench_dec.leaderboard import view
+    from robustbench_dec.leaderboard import labelled_rows
     from robustbench_dec.rendering import export as exports
     from robustbench_dec.store.results import Results as Store
 
-    rows = view.select(
-        view.read(Store(results)),
+    rows = labelled_rows.select(
+        labelled_rows.read(Store(results)),
         chosen.dataset,
         chosen.method,
         chosen.attack,

@@ -26,7 +26,7 @@ def check(
 ) -> None:
     """Try on your trainer or attack what every one on the shelf promises; exit 1 if a promise is broken."""
     from robustbench_dec import shelf
-    from robustbench_dec.attacking.foreign import attack_named, in_file
+    from robustbench_dec.attacking.find_attack import attack_named, in_file
     from robustbench_dec.theory import check as promises
     from robustbench_dec.theory import check_attack
     from robustbench_dec.trainer import Trainer

@@ -189,9 +189,9 @@ def _weaker(flag: str, point: Point, others: Sequence[Point]) -> Iterable[Findin
             return
 
 
-def _paired(one: Point, other: Point) -> tuple[float, float] | None:
+def _paired(first: Point, second: Point) -> tuple[float, float] | None:
     """Both accuracies on the images that both have seen."""
-    if one.right is not None and other.right is not None:
-        n = min(len(one.right), len(other.right))
-        return one.right[:n].double().mean().item(), other.right[:n].double().mean().item()
-    return (one.accuracy, other.accuracy) if one.n_examples == other.n_examples else None
+    if first.right is not None and second.right is not None:
+        n = min(len(first.right), len(second.right))
+        return first.right[:n].double().mean().item(), second.right[:n].double().mean().item()
+    return (first.accuracy, second.accuracy) if first.n_examples == second.n_examples else None

@@ -16,7 +16,7 @@ import pandas as pd
 from scipy.stats import t as student
 
 from robustbench_dec import data, titles
-from robustbench_dec.leaderboard import view
+from robustbench_dec.leaderboard import labelled_rows
 from robustbench_dec.leaderboard.intervals import wilson
 from robustbench_dec.leaderboard.means import Mean
 from robustbench_dec.leaderboard.worst_case import within, worst_case
@@ -95,14 +95,14 @@ class Table:
 
 
 def tables(frame: pd.DataFrame, runs: Mapping[str, Run], known: Mapping[str, TableRecord]) -> list[Table]:
-    """The board of a labelled leaderboard (see `view.labelled`): the known tables in their order, then the rest."""
+    """The board of a labelled leaderboard (see `labelled_rows.labelled`): known tables in order, then the rest."""
     frame = frame.reset_index(drop=True)
-    stems = [view.stems_of(table) for table in frame["table"]]
-    unknown = sorted(set().union(*stems) - {*known, view.OTHERS})
+    stems = [labelled_rows.stems_of(table) for table in frame["table"]]
+    unknown = sorted(set().union(*stems) - {*known, labelled_rows.OTHERS})
     rest = TableRecord(title="Other networks", caption="Networks that no table asked for.", networks={}, paper={})
     named = {stem: TableRecord(title=stem, caption="", networks={}, paper={}) for stem in unknown}
     found = []
-    for stem, record in {**known, **named, view.OTHERS: rest}.items():
+    for stem, record in {**known, **named, labelled_rows.OTHERS: rest}.items():
         rows = frame[[stem in each for each in stems]]
         if not rows.empty:
             found.append(Table(stem, record.title, record.caption, _blocks(rows, runs, record)))

@@ -16,7 +16,7 @@ from robustbench_dec import bars as progress_bars
 from robustbench_dec import files, shelf
 from robustbench_dec.attack import TOLERANCE, Attack, accuracy
 from robustbench_dec.attacking.evaluate import Limits
-from robustbench_dec.attacking.foreign import Saved, attack_named, label
+from robustbench_dec.attacking.find_attack import Saved, attack_named, label
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard.intervals import holm, mcnemar, wilson
 from robustbench_dec.running.cells import BATCH_SIZE, Request

@@ -16,13 +16,13 @@ def wilson(n_correct: int, n_examples: int, confidence: float = 0.95) -> tuple[f
     return float(interval.low), float(interval.high)
 
 
-def mcnemar(one: int, other: int) -> float:
+def mcnemar(first: int, second: int) -> float:
     """The exact two-sided p-value that two classifiers err equally often (McNemar, 1947).
 
     `one` images are wrong for the first only, `other` for the second only; under the hypothesis one ~ Binomial(one +
     other, 1/2). Images on which both agree say nothing.
     """
-    return float(binomtest(one, one + other, 0.5).pvalue) if one + other else 1.0
+    return float(binomtest(first, first + second, 0.5).pvalue) if first + second else 1.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

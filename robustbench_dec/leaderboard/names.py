@@ -73,7 +73,7 @@ def filled(kind: str, settings: Settings, name: str | None = None) -> dict[str, 
     return {name: value for name, value in defaults.items() if name not in without} | dict(settings)
 
 
-def told_apart(
+def distinct(
     titles: Sequence[str], families: Sequence[Family], settings: Sequence[Settings], given: Sequence[str | None]
 ) -> list[str]:
     """A name for each row: the given one, or its title with what it has otherwise than the plainest of its family.

@@ -17,8 +17,8 @@ import jinja2
 import pandas as pd
 
 from robustbench_dec import files
-from robustbench_dec.leaderboard import view
-from robustbench_dec.page import content, surroundings
+from robustbench_dec.leaderboard import labelled_rows
+from robustbench_dec.page import content, figures_and_links
 from robustbench_dec.store.records import TableRecord
 from robustbench_dec.store.results import Results
 
@@ -35,21 +35,21 @@ def render(
     results: Results,
     leaderboard: pd.DataFrame | None = None,
     *,
-    also: Mapping[str, TableRecord] = view.NO_TABLES,
+    also: Mapping[str, TableRecord] = labelled_rows.NO_TABLES,
     folder: Path | None = None,
 ) -> str:
     """The page as text, of the leaderboard on disk or of one that is yet to be written with a table; the same gives
     the same. Where it will stand in a `folder`, it shows the figures and Table 1 that lie there."""
-    frame = view.read(results) if leaderboard is None else view.labelled(leaderboard, results, also)
-    data = content.gather(frame, results, view.tables(results, also))
-    data["parts"] = [asdict(part) for part in surroundings.parts(frame, folder)]
+    frame = labelled_rows.read(results) if leaderboard is None else labelled_rows.labelled(leaderboard, results, also)
+    data = content.gather(frame, results, labelled_rows.tables(results, also))
+    data["parts"] = [asdict(part) for part in figures_and_links.parts(frame, folder)]
     style, script = _part("style.css"), "".join(_part(name) for name in SCRIPTS)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     environment.filters["percent"] = lambda fraction: f"{100 * fraction:.1f}"
     return environment.from_string(_part("template.html")).render(
         data=data,
-        figures=surroundings.figures(folder),
-        table1=surroundings.table1(folder),
+        figures=figures_and_links.figures(folder),
+        table1=figures_and_links.table1(folder),
         style=style,
         script=script,
         style_hash=_hash(style),

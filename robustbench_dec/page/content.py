@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 
 from robustbench_dec import titles
 from robustbench_dec.errors import BadInput
-from robustbench_dec.leaderboard import audit, board, references, view
+from robustbench_dec.leaderboard import audit, board, labelled_rows, references
 from robustbench_dec.page import pictures
 from robustbench_dec.rendering import export, style
 from robustbench_dec.store.records import RunRecord, TableRecord
@@ -37,20 +37,20 @@ Content = dict[str, Any]
 
 
 def gather(frame: pd.DataFrame, results: Results, tables: Mapping[str, TableRecord]) -> Content:
-    """Everything that the page shows of the rows of `view.read`, and of the tables that asked for them."""
-    runs = view.runs(results, frame["run_id"])
-    groups = view.averaged(frame)
+    """Everything that the page shows of the rows of `labelled_rows.read`, and of the tables that asked for them."""
+    runs = labelled_rows.runs(results, frame["run_id"])
+    groups = labelled_rows.averaged(frame)
     rows = frame.reset_index(drop=True).to_dict("records")  # by their places, as `averaged` counts them
     cells = [_cell(row, runs) for row in rows]
     versions = list({json.dumps(v, sort_keys=True): v for v in _versions(runs, cells)}.values())
-    own = [name for name in frame.columns if name not in view.ADDED]
+    own = [name for name in frame.columns if name not in labelled_rows.ADDED]
     return {
         "tables": [_table(table) for table in board.tables(frame, runs, tables)],
         "columns": own,
         "floats": [name for name in own if pd.api.types.is_float_dtype(frame[name])],
-        "rows": [[view.json_value(row[name]) for name in own] for row in rows],
+        "rows": [[labelled_rows.json_value(row[name]) for name in own] for row in rows],
         "added": [
-            {name: row[name] for name in view.ADDED} | _extra(cell, versions)
+            {name: row[name] for name in labelled_rows.ADDED} | _extra(cell, versions)
             for row, cell in zip(rows, cells, strict=True)
         ],
         "groups": [asdict(group) | {"latex": export.latex_line(group)} for group in groups],
@@ -63,7 +63,7 @@ def gather(frame: pd.DataFrame, results: Results, tables: Mapping[str, TableReco
         "pictures": _pictures(rows, runs, cells),
         "titles": {
             "dataset": {name: titles.dataset(name) for name in dict.fromkeys(group.dataset for group in groups)},
-            "method": {name: titles.method(name) for name in view.method_ranks(frame["method"])},
+            "method": {name: titles.method(name) for name in labelled_rows.method_ranks(frame["method"])},
             "attack": {name: titles.attack(name) for name in dict.fromkeys(group.attack for group in groups)},
         },
         "colours": {name: to_hex(colour) for name, colour in style.colours(frame["method"]).items()},
@@ -122,7 +122,7 @@ def _curve(run: Run) -> Content | None:
         curve["megabytes"] = curve["bytes_per_edge"] * run.record.ledger.directed_edges / 1e6
         curve = curve[curve["round"] > 0]  # an untrained model says nothing and would press all lines together
         measures = ["clean_acc", *(name for name in curve.columns if "@" in name)]
-        return {name: [view.json_value(value) for value in curve[name]] for name in (*CURVE, *measures)}
+        return {name: [labelled_rows.json_value(value) for value in curve[name]] for name in (*CURVE, *measures)}
     except (KeyError, ValueError) as error:
         raise BadInput(f"the curve of {run.id} is no training curve ({error}); train this run again") from error
 

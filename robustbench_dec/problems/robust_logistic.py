@@ -219,8 +219,8 @@ class RobustLogistic(Problem):
         parts = [part for part in ("train", "test") if len(getattr(self.table, f"{part}_labels"))]
 
         def measure(x: Tensor) -> dict[str, float]:
-            told = {"phi": exact.phi(x).item(), "grad_phi": exact.grad_phi(x).norm().item()}
-            return told | {f"{part}_acc": self.accuracy(x, part) for part in parts}
+            measured = {"phi": exact.phi(x).item(), "grad_phi": exact.grad_phi(x).norm().item()}
+            return measured | {f"{part}_acc": self.accuracy(x, part) for part in parts}
 
         return measure
 

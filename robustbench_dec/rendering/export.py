@@ -9,7 +9,7 @@ import pandas as pd
 
 from robustbench_dec import files, titles
 from robustbench_dec.errors import BadInput
-from robustbench_dec.leaderboard import references, view
+from robustbench_dec.leaderboard import labelled_rows, references
 from robustbench_dec.rendering.text import escape_latex
 
 LATEX_HEAD = r"""% Needs booktabs.
@@ -58,7 +58,7 @@ class Document(TypedDict):
 
 
 def text(frame: pd.DataFrame, form: str) -> str:
-    """The rows of a view (see `view.read` and `view.select`) in one of the formats csv, latex, json, bibtex."""
+    """Labelled rows (see `labelled_rows.read`, `select`) in one of the formats csv, latex, json, bibtex."""
     writers = {"csv": csv, "latex": latex, "json": json_text, "bibtex": bibtex}
     if form not in writers:
         raise BadInput(f"no format '{form}'; there are: {', '.join(writers)}")
@@ -67,16 +67,16 @@ def text(frame: pd.DataFrame, form: str) -> str:
 
 def csv(frame: pd.DataFrame) -> str:
     """The rows as they stand in results/leaderboard.csv."""
-    return str(frame.drop(columns=view.ADDED).to_csv(index=False, lineterminator="\n"))
+    return str(frame.drop(columns=labelled_rows.ADDED).to_csv(index=False, lineterminator="\n"))
 
 
 def latex(frame: pd.DataFrame) -> str:
     """A booktabs table, one line per model, attack and radius: mean over seeds with the sample standard deviation."""
-    return LATEX_HEAD + "".join(latex_line(group) for group in view.averaged(frame)) + LATEX_FOOT
+    return LATEX_HEAD + "".join(latex_line(group) for group in labelled_rows.averaged(frame)) + LATEX_FOOT
 
 
-def latex_line(group: view.Group) -> str:
-    """A group of `view.averaged` as a line of that table."""
+def latex_line(group: labelled_rows.Group) -> str:
+    """A group of `labelled_rows.averaged` as a line of that table."""
     names = (titles.dataset(group.dataset), group.model, group.attack_label, group.norm)
     accuracies = (_percent(group.clean, group.clean_std), _percent(group.robust, group.robust_std))
     cells = [*map(escape_latex, names), f"{group.eps:g}", *accuracies, str(group.seeds), str(group.images)]

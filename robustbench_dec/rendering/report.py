@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from robustbench_dec import files, titles
-from robustbench_dec.attacking.foreign import attack_named
+from robustbench_dec.attacking.find_attack import attack_named
 from robustbench_dec.data import catalogue
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather

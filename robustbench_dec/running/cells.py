@@ -12,7 +12,7 @@ from robustbench_dec import bars as progress_bars
 from robustbench_dec import shelf
 from robustbench_dec.attack import Attack
 from robustbench_dec.attacking.evaluate import Limits, evaluate
-from robustbench_dec.attacking.foreign import attack_named, label
+from robustbench_dec.attacking.find_attack import attack_named, label
 from robustbench_dec.errors import BadInput
 from robustbench_dec.problem import Classifier
 from robustbench_dec.running.attack_journal import Kept

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from robustbench_dec import files, shelf
 from robustbench_dec.attack import Attack
-from robustbench_dec.attacking.foreign import attack_named, label
+from robustbench_dec.attacking.find_attack import attack_named, label
 from robustbench_dec.errors import BadInput
 from robustbench_dec.network import Network
 from robustbench_dec.networks import topology

@@ -93,9 +93,9 @@ def walk(trainer: Trainer, problem: Quadratic, device: str, seed: int = 0) -> li
     return path
 
 
-def same(one: Any, other: Any) -> bool:
+def same(first: Any, second: Any) -> bool:
     """Whether two states have the same bits; a NaN is like another."""
-    return all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(one, other, strict=True))
+    return all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(first, second, strict=True))
 
 
 def has_the_form(trainer: Trainer, device: str) -> tuple[bool, str]:

@@ -11,7 +11,7 @@ from robustbench_dec import load_model, shelf
 from robustbench_dec.attack import Attack, distances, slack
 from robustbench_dec.attacking import torchattacks_shelf as library
 from robustbench_dec.attacking.evaluate import evaluate, propose
-from robustbench_dec.attacking.foreign import attack_named
+from robustbench_dec.attacking.find_attack import attack_named
 from robustbench_dec.errors import BadInput
 from robustbench_dec.models import Architecture
 

@@ -302,7 +302,7 @@ def test_a_fit_shows_its_passes(
 
     monkeypatch.setattr("robustbench_dec.attacking.evaluate.bar", lambda *a, nested, **settings: silent(*a, **settings))
     evaluate(built("uap", 0.2, steps=7), model, images, labels, train=training, progress="uap 0.2")
-    assert [(one.desc, one.n) for one in bars] == [("uap 0.2, fit", 7 + 1), ("uap 0.2", 1)]  # one judges the end
+    assert [(bar.desc, bar.n) for bar in bars] == [("uap 0.2, fit", 7 + 1), ("uap 0.2", 1)]  # one judges the end
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from tests.support import ROOT
 from tests.support.tiny import Made
 from trainers.dec_fedtrack import DecFedTrack
 
-COMMANDS = [one.name or one.callback.__name__ for one in cli.app.registered_commands if one.callback]
+COMMANDS = [command.name or command.callback.__name__ for command in cli.app.registered_commands if command.callback]
 Run = Callable[..., tuple[int, str, str]]
 
 

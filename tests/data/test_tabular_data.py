@@ -234,12 +234,12 @@ def test_the_mirror_may_keep_all_sets_in_one_compressed_folder(tmp_path: Path) -
 
 def test_the_command_line_fetches_and_verifies(tmp_path: Path) -> None:
     put(tmp_path / "mirror" / "libsvm", A9A, ".bz2")
-    told = CliRunner().invoke(
+    answer = CliRunner().invoke(
         cli.app, ["data", "a9a", "breast_cancer", "--folder", str(tmp_path), "--mirror", str(tmp_path / "mirror")]
     )
-    assert told.exit_code == 0, told.output
-    assert f"a9a: 2 files verified in {tmp_path / 'a9a'}" in told.output
-    assert "breast_cancer: bundled, verified" in told.output
+    assert answer.exit_code == 0, answer.output
+    assert f"a9a: 2 files verified in {tmp_path / 'a9a'}" in answer.output
+    assert "breast_cancer: bundled, verified" in answer.output
 
 
 @pytest.fixture

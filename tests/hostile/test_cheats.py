@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from robustbench_dec import shelf
 from robustbench_dec.attack import predictions
-from robustbench_dec.attacking import apart
+from robustbench_dec.attacking import attack_process
 from robustbench_dec.attacking.evaluate import Failed, Limits, Outcome, evaluate
-from robustbench_dec.attacking.foreign import attack_named, in_file
+from robustbench_dec.attacking.find_attack import attack_named, in_file
 from robustbench_dec.attacking.model_use import digest
 from robustbench_dec.errors import BadInput
 
@@ -186,7 +186,7 @@ def test_an_attack_that_ends_in_one_batch_is_tried_on_the_next_ones(
 
 def test_no_process_is_left_over(model: nn.Module, images: Tensor, labels: Tensor, training: Any) -> None:
     judged("LeavesThreads", model, images, labels, training)
-    nursery = apart.nursery(os.getpid()).process.pid
+    nursery = attack_process.nursery(os.getpid()).process.pid
     children = Path(f"/proc/{nursery}/task/{nursery}/children").read_text().split()
     assert children == []
 

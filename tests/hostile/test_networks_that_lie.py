@@ -11,7 +11,7 @@ from attacks.fgsm import FGSM
 from attacks.pgd import PGD
 from robustbench_dec.attack import predictions
 from robustbench_dec.attacking.evaluate import evaluate
-from robustbench_dec.attacking.foreign import attack_named
+from robustbench_dec.attacking.find_attack import attack_named
 from robustbench_dec.errors import BadInput
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robustbench_dec.errors import BadInput
-from robustbench_dec.leaderboard import board, view
+from robustbench_dec.leaderboard import board, labelled_rows
 from robustbench_dec.leaderboard.worst_case import within, worst_case
 from robustbench_dec.store.bits import pack
 from robustbench_dec.store.records import CellRecord
@@ -24,12 +24,12 @@ def results(tracked: Path) -> Results:
 
 @pytest.fixture(scope="module")
 def rows(results: Results) -> pd.DataFrame:
-    return view.read(results).reset_index(drop=True)
+    return labelled_rows.read(results).reset_index(drop=True)
 
 
 @pytest.fixture(scope="module")
 def tables(results: Results, rows: pd.DataFrame) -> list[board.Table]:
-    return board.tables(rows, view.runs(results, rows["run_id"]), view.tables(results))
+    return board.tables(rows, labelled_rows.runs(results, rows["run_id"]), labelled_rows.tables(results))
 
 
 def cell(attack: str, eps: float, right: list[bool], **more: object) -> CellRecord:
@@ -122,9 +122,9 @@ def test_only_what_is_ahead_by_more_than_chance_is_best() -> None:
 @pytest.mark.slow
 def test_a_users_attack_counts_in_the_worst_case_and_is_no_column(results: Results, rows: pd.DataFrame) -> None:
     named = rows.assign(submitter=["Ada" if attack == "pgd" else "" for attack in rows["attack"]])
-    runs = view.runs(results, rows["run_id"])
-    first = board.tables(named, runs, view.tables(results))[0].blocks[0]
-    before = board.tables(rows, runs, view.tables(results))[0].blocks[0]
+    runs = labelled_rows.runs(results, rows["run_id"])
+    first = board.tables(named, runs, labelled_rows.tables(results))[0].blocks[0]
+    before = board.tables(rows, runs, labelled_rows.tables(results))[0].blocks[0]
     assert {column.attack for column in first.columns} == {"fgsm", "uap"}
     assert [network.worst["0.1"].mean for network in first.networks] == [
         network.worst["0.1"].mean for network in before.networks
@@ -134,7 +134,7 @@ def test_a_users_attack_counts_in_the_worst_case_and_is_no_column(results: Resul
 @pytest.mark.slow
 def test_blocks_keep_norms_apart(results: Results, rows: pd.DataFrame) -> None:
     mixed = rows.assign(norm=["L2" if attack == "pgd" else "Linf" for attack in rows["attack"]])
-    blocks = board.tables(mixed, {}, view.tables(results))[0].blocks
+    blocks = board.tables(mixed, {}, labelled_rows.tables(results))[0].blocks
     assert [(block.dataset, block.norm) for block in blocks] == [
         *(("mnist", "Linf"), ("mnist", "L2")),
         *(("cifar10", "Linf"), ("cifar10", "L2")),

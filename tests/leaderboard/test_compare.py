@@ -17,7 +17,7 @@ from attacks.pgd import PGD
 from attacks.strong import Strong
 from robustbench_dec import files, shelf
 from robustbench_dec.attack import Attack
-from robustbench_dec.attacking import foreign
+from robustbench_dec.attacking import find_attack
 from robustbench_dec.attacking.evaluate import Failed, Limits, evaluate
 from robustbench_dec.commands import app as cli
 from robustbench_dec.errors import BadInput
@@ -198,7 +198,7 @@ def test_a_class_in_the_manner_of_torchattacks_runs_with_the_settings_in_its_fil
 ) -> None:
     path = tmp_path / "theirs.py"
     path.write_text(TORCHATTACKS_STYLE)
-    cls = foreign.attack_named(f"{path}:Theirs")
+    cls = find_attack.attack_named(f"{path}:Theirs")
     attack = shelf.make(cls, {"eps": "0.2", "loud": "true"})
     assert attack.settings() == {"eps": 0.2, "alpha": 2 / 255, "steps": 4, "loud": True}
     (row,) = compared(made, entry, str(path), eps=[0.2], settings={"steps": "6"})
@@ -298,8 +298,8 @@ def test_what_leaves_the_rules_is_told_in_the_table_and_in_the_csv(
     assert f"flags: {', '.join(flags)}" in output
     assert all(f"flag {flag}: " in output for flag in flags)
     rows = leaderboard.read(made.results / "leaderboard.csv")
-    (told,) = rows[rows["submitted"] == "user"]["reliability_flags"]
-    assert set(flags) <= set(told.split(";"))
+    (noted,) = rows[rows["submitted"] == "user"]["reliability_flags"]
+    assert set(flags) <= set(noted.split(";"))
 
 
 FAILS_ONCE = """
@@ -398,4 +398,4 @@ def test_a_run_folder_is_compared_like_a_model_of_the_zoo(made: Made, entry: zoo
 
 
 def test_an_abstract_attack_is_no_attack() -> None:
-    assert foreign.adapt(Attack) is None
+    assert find_attack.adapt(Attack) is None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from robustbench_dec.leaderboard import names, view
+from robustbench_dec.leaderboard import labelled_rows, names
 from robustbench_dec.store.results import Results
 
 PLAIN: dict[str, object] = {"network.graph": "ring", "network.nodes": 5, "network.loss": 0.0, "rounds": 30}
@@ -12,7 +12,7 @@ PLAIN: dict[str, object] = {"network.graph": "ring", "network.nodes": 5, "networ
 
 def named(*variants: dict[str, object], given: tuple[str | None, ...] | None = None) -> list[str]:
     families = [("mnist", "k_gt")] * len(variants)
-    return names.told_apart(["K-GT"] * len(variants), families, variants, given or (None,) * len(variants))
+    return names.distinct(["K-GT"] * len(variants), families, variants, given or (None,) * len(variants))
 
 
 def test_a_network_is_named_by_what_it_has_otherwise() -> None:
@@ -50,8 +50,8 @@ def test_a_setting_that_is_not_said_is_its_default(missing: bool) -> None:
 def test_the_normalised_networks_of_the_zoo_read_as_normalised(tracked: Path) -> None:
     """Once the page called one of them "no normalised", and credited the other's radius for what that did."""
     results = Results(tracked / "results")
-    rows = view.read(results)
-    records = {run_id: run.record for run_id, run in view.runs(results, rows["run_id"]).items()}
+    rows = labelled_rows.read(results)
+    records = {run_id: run.record for run_id, run in labelled_rows.runs(results, rows["run_id"]).items()}
     mnist = rows[rows["dataset"] == "mnist"].drop_duplicates("run_id")
     normalised = [label for run_id, label in zip(mnist["run_id"], mnist["model"], strict=True)
                   if records[run_id].settings.problem["normalised"]]  # fmt: skip
@@ -62,5 +62,5 @@ def test_the_normalised_networks_of_the_zoo_read_as_normalised(tracked: Path) ->
 
 
 def test_networks_of_different_settings_have_different_names(tracked: Path) -> None:
-    rows = view.read(Results(tracked / "results"))
+    rows = labelled_rows.read(Results(tracked / "results"))
     assert len(rows[["dataset", "model"]].drop_duplicates()) == len(rows[["dataset", "setup"]].drop_duplicates())

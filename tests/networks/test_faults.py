@@ -292,8 +292,8 @@ def asked(network: spec.NetworkSpec, trainer: str = "dec_fedtrack", **changes: A
         if trainer == "dec_fedtrack"
         else {"eta_x": 0.05, "eta_y": 0.05}
     )
-    one = spec.RunSpec(problem, network, trainer, steps, 6, 0, [], curve_points=2, curve_examples=20)
-    return replace(one, **changes)
+    run = spec.RunSpec(problem, network, trainer, steps, 6, 0, [], curve_points=2, curve_examples=20)
+    return replace(run, **changes)
 
 
 UNRELIABLE = spec.NetworkSpec(nodes=4, loss=0.3, stragglers=0.2, varying=True)
@@ -303,8 +303,8 @@ UNRELIABLE = spec.NetworkSpec(nodes=4, loss=0.3, stragglers=0.2, varying=True)
 def test_a_resumed_run_under_faults_ends_with_the_bits_of_an_undisturbed_one(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = asked(UNRELIABLE, name)
-    undisturbed = by_path.train(one, tmp_path / "undisturbed", progress=False)
+    run = asked(UNRELIABLE, name)
+    undisturbed = by_path.train(run, tmp_path / "undisturbed", progress=False)
     cls = shelf.find("trainer", name, Trainer)  # type: ignore[type-abstract]
     step, seen = cls.step, []
 
@@ -316,8 +316,8 @@ def test_a_resumed_run_under_faults_ends_with_the_bits_of_an_undisturbed_one(
 
     monkeypatch.setattr(cls, "step", killed)
     with pytest.raises(KeyboardInterrupt):
-        by_path.train(one, tmp_path / "killed", progress=False, save_seconds=0)
-    folder = by_path.train(one, tmp_path / "killed", progress=False, save_seconds=0)
+        by_path.train(run, tmp_path / "killed", progress=False, save_seconds=0)
+    folder = by_path.train(run, tmp_path / "killed", progress=False, save_seconds=0)
     assert [t for t, _ in seen] == [0, 1, 2, 3, 3, 4, 5] and seen[3] == seen[4]
     for file in ("checkpoint.safetensors", "curve.csv"):
         assert (folder / file).read_bytes() == (undisturbed / file).read_bytes(), file
@@ -331,8 +331,8 @@ def test_faults_decide_the_numbers_and_the_id_and_the_record_tells_them(tmp_path
     ]
     networks += [UNRELIABLE, UNRELIABLE.model_copy(update={"seed": 1})]
     runs = [asked(network) for network in networks]
-    assert len({one.id for one in runs}) == len(runs)
-    folders = [by_path.train(one, tmp_path, progress=False) for one in runs]
+    assert len({run.id for run in runs}) == len(runs)
+    folders = [by_path.train(run, tmp_path, progress=False) for run in runs]
     records = [files.read_json(folder / "run.json") for folder in folders]
     sums = [record["checkpoint_sha256"] for record in records]
     assert sums[0] == sums[1]  # nothing random in a ring
@@ -343,13 +343,13 @@ def test_faults_decide_the_numbers_and_the_id_and_the_record_tells_them(tmp_path
 
 
 def test_every_setting_of_a_network_is_told_and_the_committed_runs_have_their_ids(tracked: Path) -> None:
-    told = spec.NetworkSpec().settings()
+    settings = spec.NetworkSpec().settings()
     faults = ["loss", "stragglers", "varying"]
-    assert list(told) == ["graph", "nodes", "weights", "pi", "probability", "seed", *faults, "matrix_sha256"]
-    assert spec.NetworkSpec(loss=0, stragglers=0.0, varying=False).settings() == told
+    assert list(settings) == ["graph", "nodes", "weights", "pi", "probability", "seed", *faults, "matrix_sha256"]
+    assert spec.NetworkSpec(loss=0, stragglers=0.0, varying=False).settings() == settings
     here = {folder.name for folder in (tracked / "results" / "runs").iterdir()}
     for name in ("table2", "figures"):
-        assert {one.id for _, one in spec.read(tracked / "tables" / f"{name}.toml").runs()} <= here
+        assert {run.id for _, run in spec.read(tracked / "tables" / f"{name}.toml").runs()} <= here
 
 
 def test_the_command_line_takes_faults_and_refuses_what_cannot_be(tmp_path: Path) -> None:
@@ -357,8 +357,8 @@ def test_the_command_line_takes_faults_and_refuses_what_cannot_be(tmp_path: Path
     outcome = CliRunner().invoke(cli.app, [*arguments, "--loss", "0.2", "--stragglers", "0.1", "--varying"])
     assert outcome.exit_code == 0, outcome.output
     (record,) = [files.read_json(path) for path in tmp_path.glob("runs/*/run.json")]
-    told = record["settings"]["network"]
-    assert (told["loss"], told["stragglers"], told["varying"]) == (0.2, 0.1, True)
+    settings = record["settings"]["network"]
+    assert (settings["loss"], settings["stragglers"], settings["varying"]) == (0.2, 0.1, True)
     outcome = CliRunner().invoke(cli.app, [*arguments, "--loss", "1"])
     assert isinstance(outcome.exception, BadInput) and "less than 1" in str(outcome.exception)
 
@@ -424,12 +424,12 @@ def test_a_table_by_network_is_made_and_rendered(tmp_path: Path) -> None:
     assert len(table) == 3 * 2 * 5
     records = {folder.name: files.read_json(folder / "run.json") for folder in folders}
     bad = records[wanted.run(wanted.blocks[1], "dec_fedtrack", 0).id]
-    told = table[(table["loss"] == 0.3) & (table["method"] == "dec_fedtrack")].set_index("measure")["mean"]
-    assert told["clean"] == pytest.approx(bad["classifier"]["clean"]["mean_model"], abs=1e-6)
-    assert told["node_min"] == pytest.approx(bad["classifier"]["clean"]["node_min"], abs=1e-6)
-    assert told["consensus"] == pytest.approx(bad["classifier"]["consensus"], abs=1e-6)
+    means = table[(table["loss"] == 0.3) & (table["method"] == "dec_fedtrack")].set_index("measure")["mean"]
+    assert means["clean"] == pytest.approx(bad["classifier"]["clean"]["mean_model"], abs=1e-6)
+    assert means["node_min"] == pytest.approx(bad["classifier"]["clean"]["node_min"], abs=1e-6)
+    assert means["consensus"] == pytest.approx(bad["classifier"]["consensus"], abs=1e-6)
     (cell,) = [files.read_json(path) for path in (results / "runs" / bad["id"] / "attacks").glob("*.json")]
-    assert told["fgsm@0.1"] == pytest.approx(cell["robust_acc"], abs=1e-6)
+    assert means["fgsm@0.1"] == pytest.approx(cell["robust_acc"], abs=1e-6)
     text = file.with_suffix(".md").read_text()
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
     assert [len(line) for line in lines] == [4 + 2 * 4] * 5
@@ -449,8 +449,8 @@ def test_a_block_changes_of_the_network_what_it_names(tmp_path: Path) -> None:
     assert ring is wanted.network
     assert bad == spec.NetworkSpec(nodes=4, loss=0.3, stragglers=0.1, varying=True)
     assert (complete.graph, complete.nodes, complete.loss) == ("complete", 3, 0.0)
-    assert [one.network for _, one in wanted.runs()] == [ring, ring, bad, bad, complete, complete]
-    batches = [one.trainer_settings["batch"] for _, one in wanted.runs()]
+    assert [run.network for _, run in wanted.runs()] == [ring, ring, bad, bad, complete, complete]
+    batches = [run.trainer_settings["batch"] for _, run in wanted.runs()]
     assert batches == [32, 32, 32, 32, 16, 32]  # and of the defaults likewise
     file.write_text(TABLE.replace("loss = 0.3", "lost = 0.3"))
     with pytest.raises(BadInput, match=r"'blocks.1.network.lost': no such setting; there are: graph, nodes, .*loss"):
@@ -465,12 +465,12 @@ def test_the_table_of_networks_gives_every_network_the_same_total_batch_and_the_
     mnist = next(block for block in table2.blocks if block.title == "MNIST")
     ids = set()
     steps: dict[str, dict[str, Any]] = {}
-    for block, one in wanted.runs():
-        ids.add(one.id)
-        assert one.network.nodes * one.trainer_settings["batch"] == 640
-        assert one.problem == mnist.problem
-        rest = {**one.trainer_settings, "batch": 0}
-        assert steps.setdefault(one.trainer, rest) == rest  # the same step sizes on all networks
-        W = one.network.build()
+    for block, run in wanted.runs():
+        ids.add(run.id)
+        assert run.network.nodes * run.trainer_settings["batch"] == 640
+        assert run.problem == mnist.problem
+        rest = {**run.trainer_settings, "batch": 0}
+        assert steps.setdefault(run.trainer, rest) == rest  # the same step sizes on all networks
+        W = run.network.build()
         assert set(W[W > 0].round(12)) == {round(1 / (W[0] > 0).sum(), 12)}, block.title  # one weight in all of W
     assert len(ids) == 18

@@ -42,9 +42,9 @@ def torchrun(processes: int, *command: str, **settings: Any) -> subprocess.Compl
 def simulated() -> dict[str, tuple[dict[str, Tensor], dict[str, int]]]:
     """Every case in one process: final stacks and costs."""
     found = {}
-    for name, problem, one, faults in on_ranks.cases():
+    for name, problem, method, faults in on_ranks.cases():
         net = Alone().connect(on_ranks.W, faults, (1, 0))
-        found[name] = on_ranks.whole(Alone(), on_ranks.work(net, problem, one)), net.ledger.row()
+        found[name] = on_ranks.whole(Alone(), on_ranks.work(net, problem, method)), net.ledger.row()
     return found
 
 
@@ -118,11 +118,11 @@ def trained(
 
 
 def test_the_command_line_trains_the_same_run_on_processes(tmp_path: Path) -> None:
-    alone, one = trained(0, tmp_path / "alone")
-    together, other = trained(3, tmp_path / "together")
+    alone, expected = trained(0, tmp_path / "alone")
+    together, found = trained(3, tmp_path / "together")
     assert alone["id"] == together["id"] and alone["ledger"] == together["ledger"]
-    for name, Z in one.items():
-        assert other[name].equal(Z)
+    for name, Z in expected.items():
+        assert found[name].equal(Z)
     assert together["processes_used"] == [3] and alone["processes_used"] == [1]
     assert together["handed_bytes"] > together["wire_bytes"] and alone["wire_bytes"] is alone["handed_bytes"] is None
     accuracies = [record["classifier"]["clean"]["mean_model"] for record in (together, alone)]
@@ -137,10 +137,10 @@ def test_the_command_line_trains_the_same_run_on_processes(tmp_path: Path) -> No
 def test_twenty_rounds_of_a_network_with_the_usual_settings_are_the_simulators(seed: int, tmp_path: Path) -> None:
     """With these seeds a difference in the last bit of the start grows to percents."""
     usual = ("--rounds", "20", "--set", "K=5", "--set", "batch=32", "--seed", str(seed))
-    _, one = trained(0, tmp_path / "alone", usual)
-    _, other = trained(2, tmp_path / "together", usual)
-    for name, Z in one.items():
-        assert (other[name] - Z).abs().max() <= 1e-6 * Z.abs().max()
+    _, expected = trained(0, tmp_path / "alone", usual)
+    _, found = trained(2, tmp_path / "together", usual)
+    for name, Z in expected.items():
+        assert (found[name] - Z).abs().max() <= 1e-6 * Z.abs().max()
 
 
 def fatal(folder: Path, end: str) -> tuple[str, ...]:

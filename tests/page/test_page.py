@@ -16,8 +16,8 @@ from robustbench_dec import page
 from robustbench_dec.commands.app import app
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather as leaderboard
-from robustbench_dec.leaderboard import view
-from robustbench_dec.page import surroundings
+from robustbench_dec.leaderboard import labelled_rows
+from robustbench_dec.page import figures_and_links
 from robustbench_dec.store.results import Results
 from tests.support import ROOT
 from tests.support import browser as chromium
@@ -95,8 +95,10 @@ def test_figures_and_table_1_have_their_place(placed: str, written: str) -> None
 
 
 def test_small_formulas_are_plain_characters() -> None:
-    assert surroundings.plain(r"$O(\frac{\kappa^4}{n\epsilon^4})$") == "O(κ⁴ / nε⁴)"
-    assert surroundings.plain(r"MLSGDA<sup>a</sup> eta\_x $\frac{n\sqrt{m}}{\epsilon^2}$") == "MLSGDA eta_x n√m / ε²"
+    assert figures_and_links.plain(r"$O(\frac{\kappa^4}{n\epsilon^4})$") == "O(κ⁴ / nε⁴)"
+    assert (
+        figures_and_links.plain(r"MLSGDA<sup>a</sup> eta\_x $\frac{n\sqrt{m}}{\epsilon^2}$") == "MLSGDA eta_x n√m / ε²"
+    )
 
 
 def test_the_same_results_give_the_same_page(written: str, results: Path) -> None:
@@ -108,7 +110,7 @@ def test_every_row_of_the_leaderboard_is_on_the_page_in_full(written: str, rows:
     assert len(data["rows"]) == len(rows)
     for values, (_, row) in zip(data["rows"], rows.iterrows(), strict=True):
         for name, value in zip(data["columns"], values, strict=True):
-            assert value == view.json_value(row[name])
+            assert value == labelled_rows.json_value(row[name])
     assert sorted(index for group in data["groups"] for index in group["rows"]) == list(range(len(rows)))
     assert set(data["runs"]) == set(data["curves"]) == set(rows["run_id"])
 
@@ -131,10 +133,10 @@ def test_pictures_are_of_every_trained_and_universal_perturbation(
     written: str, rows: pd.DataFrame, results: Path
 ) -> None:
     pictures = embedded(written)["pictures"]
-    kinds = [one["kind"] for one in pictures]
+    kinds = [picture["kind"] for picture in pictures]
     assert kinds.count("trained") == len(list((results / "runs").glob("*/perturbation.safetensors")))
     assert kinds.count("attack") == rows["universal"].sum()
-    assert all(one["uri"].startswith("data:image/png;base64,") for one in pictures)
+    assert all(picture["uri"].startswith("data:image/png;base64,") for picture in pictures)
 
 
 def test_text_of_users_stays_inside_its_json(tmp_path: Path, rows: pd.DataFrame) -> None:
@@ -235,7 +237,7 @@ def test_the_page_opens_without_errors_and_without_the_network(
     tab.open(address)
     assert column(tab, "network") and tab.run("document.querySelectorAll('.chart').length") >= 12
     assert tab.run("[...document.images].every((image) => image.complete && image.naturalWidth > 0)")
-    asked = [one for one in tab.requests if not one.startswith(("data:", "about:"))]
+    asked = [address for address in tab.requests if not address.startswith(("data:", "about:"))]
     assert asked == [address] and tab.errors == []
 
 

@@ -110,7 +110,7 @@ def test_minibatch_gradients_are_unbiased(scaling: str, size: int) -> None:
     windows = [[(start + k) % problem.m for k in range(size)] for start in range(problem.m)]
     several = [problem.grads(X, Y, tuple(part[:, window] for part in shards)) for window in windows]
     for k, whole in enumerate(full):
-        torch.testing.assert_close(torch.stack([one[k] for one in several]).mean(0), whole, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(torch.stack([batch[k] for batch in several]).mean(0), whole, rtol=1e-12, atol=1e-12)
 
 
 def test_a_node_touches_only_its_own_samples_coordinates_in_the_data_part() -> None:
@@ -355,8 +355,8 @@ def test_it_stands_on_the_shelf_and_its_settings_can_be_told_in_json() -> None:
     cls = shelf.find("problem", "robust_logistic", Problem)  # type: ignore[type-abstract]
     problem = shelf.make(cls, {"dataset": "small", "nodes": 2, "theta": "1e-5", "y0": [0.5, 0.5]})
     assert problem == RobustLogistic(dataset="small", nodes=2, y0=(0.5, 0.5))
-    told = json.loads(json.dumps(problem.settings()))
-    assert shelf.make(cls, told) == problem
+    settings = json.loads(json.dumps(problem.settings()))
+    assert shelf.make(cls, settings) == problem
 
 
 # In use

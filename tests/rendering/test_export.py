@@ -14,7 +14,7 @@ from robustbench_dec import shelf
 from robustbench_dec.commands.app import app
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather as leaderboard
-from robustbench_dec.leaderboard import references, view
+from robustbench_dec.leaderboard import labelled_rows, references
 from robustbench_dec.rendering import export
 from robustbench_dec.specs import claims
 from robustbench_dec.store.results import Results
@@ -34,7 +34,7 @@ def results(tracked: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def rows(results: Path) -> pd.DataFrame:
-    return view.read(Results(results))
+    return labelled_rows.read(Results(results))
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def copied(tmp_path: Path, results: Path) -> Path:
 def changed(results: Path, **columns: object) -> pd.DataFrame:
     frame = leaderboard.read(results / "leaderboard.csv").assign(**columns)
     leaderboard.write(frame, results / "leaderboard.csv")
-    return view.read(Results(results))
+    return labelled_rows.read(Results(results))
 
 
 def test_csv_of_everything_is_the_leaderboard(rows: pd.DataFrame, results: Path) -> None:
@@ -57,7 +57,7 @@ def test_csv_of_everything_is_the_leaderboard(rows: pd.DataFrame, results: Path)
 
 
 def test_a_view_has_the_rows_asked_for_and_no_others(rows: pd.DataFrame) -> None:
-    chosen = view.select(rows, dataset=["mnist"], method=["k_gt"], attack=["pgd", "uap"], eps=["0.1", "1/5"])
+    chosen = labelled_rows.select(rows, dataset=["mnist"], method=["k_gt"], attack=["pgd", "uap"], eps=["0.1", "1/5"])
     assert set(zip(chosen["attack"], chosen["eps"], strict=True)) == {("pgd", 0.1), ("uap", 0.2)}
     assert set(chosen["method"]) == {"k_gt"} and set(chosen["dataset"]) == {"mnist"}
 
@@ -69,12 +69,12 @@ def test_a_value_that_is_not_there_is_refused_with_those_that_are(
     (column, (value,)) = next(iter(wanted.items()))
     known = f"{rows['eps'].min():g}" if column == "eps" else sorted(rows[column])[0]
     with pytest.raises(BadInput, match=f"'{value}'.*there are: .*{known}"):
-        view.select(rows, **wanted)
+        labelled_rows.select(rows, **wanted)
 
 
 def test_values_that_never_meet_are_refused(rows: pd.DataFrame) -> None:
     with pytest.raises(BadInput, match=r"eps .* there are"):
-        view.select(rows, dataset=["mnist"], eps=["0.003"])
+        labelled_rows.select(rows, dataset=["mnist"], eps=["0.003"])
 
 
 def test_means_are_over_seeds_of_equal_settings_only(copied: Path) -> None:
@@ -85,7 +85,7 @@ def test_means_are_over_seeds_of_equal_settings_only(copied: Path) -> None:
         attack_params_json='{"alpha":0.0025,"eps":0.01,"random_start":true,"steps":50}', robust_acc=0.1
     )
     leaderboard.write(pd.concat([frame, other]), copied / "leaderboard.csv")
-    entries = view.averaged(view.read(Results(copied)))
+    entries = labelled_rows.averaged(labelled_rows.read(Results(copied)))
     assert [entry.attack_label for entry in entries] == ["PGD", "PGD (50 steps)"]
     assert [entry.seeds for entry in entries] == [frame["seed"].nunique()] * 2
     assert entries[0].robust == pytest.approx(frame["robust_acc"].mean())
@@ -97,19 +97,19 @@ def test_two_trainings_of_a_method_are_two_models(copied: Path) -> None:
     frame = leaderboard.read(copied / "leaderboard.csv")
     frame = frame[(frame["dataset"] == "cifar10") & (frame["method"] == "dec_fedtrack")]
     leaderboard.write(pd.concat([frame, frame.assign(train_delta=0.3)]), copied / "leaderboard.csv")
-    models = set(view.read(Results(copied))["model"])
+    models = set(labelled_rows.read(Results(copied))["model"])
     assert models == {"Dec-FedTrack", "Dec-FedTrack (ρ = 0.3)"}  # noqa: RUF001
 
 
 def test_rows_of_users_are_told_from_ours_whatever_the_column(copied: Path) -> None:
     frame = pd.read_csv(copied / "leaderboard.csv").drop(columns=["submitted", "submitted_by"], errors="ignore")
     frame.to_csv(copied / "leaderboard.csv", index=False)
-    assert set(view.read(Results(copied))["submitter"]) == {""}
+    assert set(labelled_rows.read(Results(copied))["submitter"]) == {""}
     marks = ["user", "reference", *[""] * (len(frame) - 2)]
     frame.assign(submitted=marks).to_csv(copied / "leaderboard.csv", index=False)
-    assert list(view.read(Results(copied))["submitter"][:3]) == ["a user", "", ""]
+    assert list(labelled_rows.read(Results(copied))["submitter"][:3]) == ["a user", "", ""]
     frame.assign(submitted_by=["Ada", *[""] * (len(frame) - 1)]).to_csv(copied / "leaderboard.csv", index=False)
-    assert list(view.read(Results(copied))["submitter"][:2]) == ["Ada", ""]
+    assert list(labelled_rows.read(Results(copied))["submitter"][:2]) == ["Ada", ""]
 
 
 def test_latex_compiles_whatever_users_name_things(copied: Path) -> None:
@@ -122,7 +122,7 @@ def test_latex_compiles_whatever_users_name_things(copied: Path) -> None:
 
 
 def test_latex_shows_mean_and_deviation_in_percent(rows: pd.DataFrame) -> None:
-    chosen = view.select(rows, dataset=["cifar10"], method=["k_gt"], attack=["fgsm"], eps=["0.003"])
+    chosen = labelled_rows.select(rows, dataset=["cifar10"], method=["k_gt"], attack=["fgsm"], eps=["0.003"])
     accuracy = 100 * chosen["robust_acc"]
     assert f"{accuracy.mean():.1f} {{\\scriptsize$\\pm$\\,{accuracy.std(ddof=1):.1f}}}" in export.text(chosen, "latex")
 
@@ -145,7 +145,7 @@ def test_json_has_robustbench_s_keys_for_every_model(rows: pd.DataFrame) -> None
 
 def test_a_flagged_cell_makes_a_model_unreliable(copied: Path) -> None:
     documents = export.robustbench(changed(copied, reliability_flags="budget;box"))
-    assert all(one["unreliable"] and "box, budget" in one["footnote"] for one in documents.values())
+    assert all(document["unreliable"] and "box, budget" in document["footnote"] for document in documents.values())
 
 
 def test_documents_never_leave_their_folder(copied: Path, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_documents_never_leave_their_folder(copied: Path, tmp_path: Path) -> Non
 
 
 def test_bibtex_has_each_paper_of_the_view_once_and_no_other(rows: pd.DataFrame) -> None:
-    text = export.text(view.select(rows, method=["k_gt"], attack=["pgd"]), "bibtex")
+    text = export.text(labelled_rows.select(rows, method=["k_gt"], attack=["pgd"]), "bibtex")
     keys = re.findall(r"^@\w+\{(\S+),$", text, re.MULTILINE)
     papers = ["kim2020torchattacks", "kurakin2016adversarial", "liu2024decentralized", "madry2018towards"]
     assert sorted(keys) == [*papers, "robustbench_dec"]

@@ -39,8 +39,8 @@ def test_the_specification_is_the_papers_experiment() -> None:
     assert [block.title for block in FULL.blocks] == ["a9a", "w8a", "ijcnn1", "phishing"]
     assert len({(block.sfo, block.exchanges) for block in FULL.blocks}) == 1
     assert (FULL.network.graph, FULL.network.nodes, FULL.network.weights) == ("ring", 10, "lazy")
-    for _, one in FULL.runs():
-        problem, trainer = one.settings.problem, one.settings.trainer
+    for _, run in FULL.runs():
+        problem, trainer = run.settings.problem, run.settings.trainer
         assert (problem["theta"], problem["nu"], problem["scaling"], problem["nodes"]) == (1e-5, 10, "C", 10)
         assert trainer.get("batch", 64) == 64
         assert trainer["name"] != "dec_fedtrack" or trainer["K"] == 1
@@ -83,8 +83,8 @@ def test_lines_are_means_over_seeds_within_the_budget(
     for method, line in zip(SIX, panel.lines, strict=True):
         costs, values = line.get_data()
         assert max(costs) == 600
-        seeds = [one for _, one in frame[frame["method"] == method].groupby("seed")]
-        middle = [np.interp(costs[100], one["sfo"], one["phi"]) for one in seeds]
+        seeds = [curve for _, curve in frame[frame["method"] == method].groupby("seed")]
+        middle = [np.interp(costs[100], curve["sfo"], curve["phi"]) for curve in seeds]
         assert np.isclose(values[100], np.mean(middle))
     assert "accuracy" in drawn[2].axes[0].get_ylabel()
 

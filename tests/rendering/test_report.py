@@ -498,9 +498,9 @@ def curve_frame(seeds: int = 2) -> pd.DataFrame:
 
 def draw(folder: Path) -> list[Path]:
     generator = torch.Generator().manual_seed(0)
-    one, three = torch.rand(1, 28, 28, generator=generator) - 0.5, torch.rand(3, 32, 32, generator=generator) - 0.5
-    trained = pictures.Picture("mnist", "dec_fedtrack", one, 0.5)
-    seen = pictures.perturbations([trained], [pictures.Picture("cifar10", "k_gt", three, 0.5, 0.7)] * 2, folder / "t")
+    grey, rgb = torch.rand(1, 28, 28, generator=generator) - 0.5, torch.rand(3, 32, 32, generator=generator) - 0.5
+    trained = pictures.Picture("mnist", "dec_fedtrack", grey, 0.5)
+    seen = pictures.perturbations([trained], [pictures.Picture("cifar10", "k_gt", rgb, 0.5, 0.7)] * 2, folder / "t")
     return files.write_all(plots.curves(curve_frame(), folder / "t") | seen)
 
 

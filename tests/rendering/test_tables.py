@@ -44,7 +44,7 @@ def test_the_points_of_the_committed_figures_are_those_of_the_committed_runs(tra
     files.write_all(figures.render(wanted, suite.listed(wanted), Results(tracked / "results"), tmp_path / "figures"))
     assert (tmp_path / "figures.csv").read_bytes() == (tracked / "tables" / "figures.csv").read_bytes()
     points = pd.read_csv(tmp_path / "figures.csv")
-    assert set(points["run_id"]) == {one.id for _, one in wanted.runs()}  # all data sets, methods and seeds
+    assert set(points["run_id"]) == {run.id for _, run in wanted.runs()}  # all data sets, methods and seeds
 
 
 @pytest.mark.parametrize("stem", [*BY_ATTACK, *BY_NETWORK])
@@ -57,7 +57,7 @@ def test_the_committed_results_tell_the_runs_of_every_table(stem: str, tracked: 
 def test_every_number_of_a_committed_table_is_in_the_leaderboard(stem: str, tracked: Path) -> None:
     path = tracked / "tables" / f"{stem}.toml"
     rows = leaderboard.read(tracked / "results" / "leaderboard.csv")
-    ids = {one.id for _, one in spec.read(path).runs()}
+    ids = {run.id for _, run in spec.read(path).runs()}
     rows = rows[rows["run_id"].isin(ids) & (rows["submitted"] == "")]  # not what a comparison has added
     assert rows["table"].str.split(";").map(lambda stems: path.stem in stems).all()
     means = rows.groupby(["dataset", "method", "attack", "eps"])["robust_acc"].mean()
@@ -71,7 +71,7 @@ def test_every_number_of_a_committed_table_is_in_the_leaderboard(stem: str, trac
 def test_every_attacked_number_of_a_committed_table_by_network_is_in_the_leaderboard(stem: str, tracked: Path) -> None:
     path = tracked / "tables" / f"{stem}.toml"
     names = ["graph", "nodes", "loss", "stragglers", "varying"]
-    networks = {one.id: one.network.model_dump(include={*names}) for _, one in spec.read(path).runs()}
+    networks = {run.id: run.network.model_dump(include={*names}) for _, run in spec.read(path).runs()}
     rows = leaderboard.read(tracked / "results" / "leaderboard.csv")
     rows = rows[rows["run_id"].isin(networks) & (rows["submitted"] == "")].reset_index(drop=True)
     rows = rows.join(pd.DataFrame([networks[run_id] for run_id in rows["run_id"]]))

@@ -113,7 +113,7 @@ def test_one_stack_comes_back_bare_and_several_as_they_were_given() -> None:
         (net.mean(X, Y), [net.mean(X), net.mean(Y)]),
     ):
         assert isinstance(both, tuple)
-        assert all(one.equal(other) for one, other in zip(both, alone, strict=True))
+        assert all(together.equal(other) for together, other in zip(both, alone, strict=True))
 
 
 @pytest.mark.parametrize("rounds", [0, -1])

@@ -28,7 +28,7 @@ from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.problems.universal import Universal
 from robustbench_dec.rendering import figures
 from robustbench_dec.running import pool, suite
-from robustbench_dec.running import train as run
+from robustbench_dec.running import train as training
 from robustbench_dec.running.attack_journal import Kept
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store import locks
@@ -55,7 +55,7 @@ faults = _by_path(ROOT / "benchmarks" / "faults.py")
 
 def tiny(made: Made, method: int = 1) -> spec.RunSpec:
     """A run of the tiny table, shortened."""
-    return replace([one for _, one in made.specification.runs()][method], rounds=4)
+    return replace([run for _, run in made.specification.runs()][method], rounds=4)
 
 
 def dead_process() -> int:
@@ -151,7 +151,7 @@ def test_what_only_renders_refuses_damage_by_name(made: Made, tmp_path: Path) ->
 def stopped(made: Made, results: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run with both journals that was stopped just before it was finished."""
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(run, "finish", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(training, "finish", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
         by_path.train(tiny(made), results, save_rounds=1)
     return results / "runs" / tiny(made).id
 
@@ -237,7 +237,7 @@ def test_a_run_that_another_machine_trains_to_other_bits_is_attacked_anew(made: 
 
 def test_save_rounds_saves_at_these_rounds_alone(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = []
-    monkeypatch.setattr(run.Journal, "save", lambda self, at, curve, effort: saved.append(at.costs["rounds"]))
+    monkeypatch.setattr(training.Journal, "save", lambda self, at, curve, effort: saved.append(at.costs["rounds"]))
     by_path.train(replace(tiny(made), rounds=7), tmp_path, save_rounds=3, save_seconds=1e9)
     assert saved == [3, 6]
 
@@ -363,7 +363,7 @@ def test_a_sweep_that_is_killed_five_times_ends_with_the_files_of_an_undisturbed
     assert not leftovers(undisturbed)
     randomness = random.Random(5)
     kills = [faults.kill(home, 0.4, randomness) for _ in range(5)]
-    assert sum(one["killed"] for one in kills) >= 3, kills  # some machines may be done before
+    assert sum(kill["killed"] for kill in kills) >= 3, kills  # some machines may be done before
     faults.finish(home)
     assert faults.differences(home, undisturbed) == [], kills
     assert not leftovers(home)

@@ -28,7 +28,7 @@ from robustbench_dec.problems.universal import Universal
 from robustbench_dec.rendering import curves as plots
 from robustbench_dec.rendering import pictures
 from robustbench_dec.running import cells, pool
-from robustbench_dec.running import train as run
+from robustbench_dec.running import train as training
 from robustbench_dec.running.curve import FIXED
 from robustbench_dec.running.journal import Effort, Journal
 from robustbench_dec.running.loop import At
@@ -52,12 +52,12 @@ def tiny(trainer: str = "dec_fedtrack", **changes: Any) -> spec.RunSpec:
     settings |= changes.pop("trainer_settings", {})
     problem = {"dataset": "digits", "eps": 0.1} | changes.pop("problem", {})
     curve = [spec.AttackSpec(name="fgsm", eps=[0.1])]
-    one = spec.RunSpec(problem, NETWORK, trainer, settings, 6, 0, curve, curve_points=3, curve_examples=20)
-    return replace(one, **changes)
+    run = spec.RunSpec(problem, NETWORK, trainer, settings, 6, 0, curve, curve_points=3, curve_examples=20)
+    return replace(run, **changes)
 
 
-def train(one: spec.RunSpec, results: Path, **settings: Any) -> Path:
-    return by_path.train(one, results, progress=False, **settings)
+def train(run: spec.RunSpec, results: Path, **settings: Any) -> Path:
+    return by_path.train(run, results, progress=False, **settings)
 
 
 def class_of(name: str) -> type[Trainer]:
@@ -88,8 +88,8 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def test_a_killed_run_ends_with_the_bits_of_an_undisturbed_one(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = tiny(name, problem={"classes": ["0", "1"]})
-    undisturbed = train(one, tmp_path / "undisturbed")
+    run = tiny(name, problem={"classes": ["0", "1"]})
+    undisturbed = train(run, tmp_path / "undisturbed")
     cls = class_of(name)
     step, steps = cls.step, []
 
@@ -101,11 +101,11 @@ def test_a_killed_run_ends_with_the_bits_of_an_undisturbed_one(
 
     monkeypatch.setattr(cls, "step", killed)
     with pytest.raises(KeyboardInterrupt):
-        train(one, tmp_path / "killed", save_seconds=0)
-    folder = tmp_path / "killed" / "runs" / one.id
+        train(run, tmp_path / "killed", save_seconds=0)
+    folder = tmp_path / "killed" / "runs" / run.id
     assert sorted(path.name for path in folder.iterdir()) == ["resume-former.safetensors", "resume.safetensors"]
     torch.manual_seed(1234)  # whatever happened in between
-    assert train(one, tmp_path / "killed", save_seconds=0) == folder
+    assert train(run, tmp_path / "killed", save_seconds=0) == folder
     assert steps == [0, 1, 2, 3, 4, 4, 5]  # no round was trained twice
     for file in ("checkpoint.safetensors", "curve.csv"):
         assert (folder / file).read_bytes() == (undisturbed / file).read_bytes(), file
@@ -118,43 +118,43 @@ def test_a_killed_run_ends_with_the_bits_of_an_undisturbed_one(
 @pytest.mark.slow
 @pytest.mark.parametrize("keep", [0, 5, 0.5, 0.99], ids=["empty", "few-bytes", "half", "almost-all"])
 def test_a_truncated_resume_file_is_ignored(keep: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = tiny(rounds=3)
-    expected = (train(one, tmp_path / "undisturbed") / "checkpoint.safetensors").read_bytes()
+    run = tiny(rounds=3)
+    expected = (train(run, tmp_path / "undisturbed") / "checkpoint.safetensors").read_bytes()
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(run, "finish", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
-        train(one, tmp_path, save_seconds=0)
-    resume = tmp_path / "runs" / one.id / "resume.safetensors"
+        patched.setattr(training, "finish", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+        train(run, tmp_path, save_seconds=0)
+    resume = tmp_path / "runs" / run.id / "resume.safetensors"
     content = resume.read_bytes()
     resume.write_bytes(content[: int(keep if keep >= 1 else keep * len(content))])
-    assert (train(one, tmp_path) / "checkpoint.safetensors").read_bytes() == expected
+    assert (train(run, tmp_path) / "checkpoint.safetensors").read_bytes() == expected
 
 
 def test_a_finished_run_is_not_trained_again(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in shelf.names("trainer"):
         monkeypatch.setattr(class_of(name), "init", must_not)
     before = stamps(made.results)
-    assert [train(one, made.results) for _, one in made.specification.runs()] == made.folders
+    assert [train(run, made.results) for _, run in made.specification.runs()] == made.folders
     assert stamps(made.results) == before
 
 
 @pytest.mark.parametrize("damage", ["truncated", "changed"])
 def test_a_damaged_checkpoint_is_detected_and_trained_again(damage: str, tmp_path: Path) -> None:
-    one = tiny(rounds=2)
-    folder = train(one, tmp_path)
+    run = tiny(rounds=2)
+    folder = train(run, tmp_path)
     checkpoint = folder / "checkpoint.safetensors"
     whole = checkpoint.read_bytes()
     checkpoint.write_bytes(whole[:-100] if damage == "truncated" else whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(BadInput, match=r"checkpoint\.safetensors has not the sha256 that run\.json tells"):
         by_path.attack(folder, [("fgsm", FGSM(0.1))], problem=Universal(), n_examples=5)
-    train(one, tmp_path)
+    train(run, tmp_path)
     assert checkpoint.read_bytes() == whole
 
 
 def test_a_run_whose_folder_was_never_finished_is_not_taken_for_finished(tmp_path: Path) -> None:
-    one = tiny(rounds=2)
-    folder = train(one, tmp_path)
+    run = tiny(rounds=2)
+    folder = train(run, tmp_path)
     (folder / "run.json").unlink()
-    train(one, tmp_path)
+    train(run, tmp_path)
     assert (folder / "run.json").is_file()
 
 
@@ -164,14 +164,14 @@ def test_a_run_whose_folder_was_never_finished_is_not_taken_for_finished(tmp_pat
 def test_a_changed_setting_gets_another_id(tmp_path: Path) -> None:
     np.savetxt(tmp_path / "a.csv", topology.build("ring", 4), delimiter=",")
     np.savetxt(tmp_path / "b.csv", topology.build("ring", 4, "lazy", 0.5), delimiter=",")
-    one = tiny()
+    run = tiny()
     variants = [
-        one,
-        replace(one, rounds=7),
-        replace(one, seed=1),
-        replace(one, curve_points=2),
-        replace(one, curve_examples=30),
-        replace(one, curve=[spec.AttackSpec(name="fgsm", eps=[0.2])]),
+        run,
+        replace(run, rounds=7),
+        replace(run, seed=1),
+        replace(run, curve_points=2),
+        replace(run, curve_examples=30),
+        replace(run, curve=[spec.AttackSpec(name="fgsm", eps=[0.2])]),
         tiny("k_gt"),
         *(tiny(trainer_settings={name: value}) for name, value in [("eta_c", 0.2), ("eta_d", 0.5), ("eta_s", 0.5)]),
         *(tiny(trainer_settings={name: value}) for name, value in [("eta_r", 0.5), ("K", 3), ("batch", 16)]),
@@ -181,14 +181,14 @@ def test_a_changed_setting_gets_another_id(tmp_path: Path) -> None:
         tiny(problem={"classes": ["1", "2"]}),
         tiny(problem={"classes": ["2", "1"]}),
         *(
-            replace(one, network=spec.NetworkSpec.model_validate({"nodes": 4, name: value}))
+            replace(run, network=spec.NetworkSpec.model_validate({"nodes": 4, name: value}))
             for name, value in [("pi", 0.5), ("seed", 1)]
         ),
-        replace(one, network=spec.NetworkSpec(nodes=3)),
-        replace(one, network=spec.NetworkSpec(nodes=4, graph="complete")),
-        replace(one, network=spec.NetworkSpec(nodes=4, weights="metropolis")),
+        replace(run, network=spec.NetworkSpec(nodes=3)),
+        replace(run, network=spec.NetworkSpec(nodes=4, graph="complete")),
+        replace(run, network=spec.NetworkSpec(nodes=4, weights="metropolis")),
         *(
-            replace(one, network=spec.NetworkSpec(nodes=4, graph="file", matrix=tmp_path / f))
+            replace(run, network=spec.NetworkSpec(nodes=4, graph="file", matrix=tmp_path / f))
             for f in ("a.csv", "b.csv")
         ),
     ]
@@ -281,8 +281,8 @@ def test_a_loss_that_explodes_without_leaving_the_finite_numbers_is_divergence(t
 )
 def test_problems_with_a_known_phi_are_runs_too(problem: dict[str, Any], shown: set[str], tmp_path: Path) -> None:
     steps = {"eta_x": 0.05, "eta_y": "0.05/450" if "robust" in problem["name"] else 0.05}
-    one = spec.RunSpec(problem, NETWORK, "gt_gda", steps, 5, 0, [], curve_points=5, curve_examples=1)
-    folder = train(one, tmp_path)
+    run = spec.RunSpec(problem, NETWORK, "gt_gda", steps, 5, 0, [], curve_points=5, curve_examples=1)
+    folder = train(run, tmp_path)
     curve = pd.read_csv(folder / "curve.csv")
     assert shown <= {*curve.columns}
     assert list(curve["round"]) == [0, 1, 2, 3, 4, 5]
@@ -291,7 +291,7 @@ def test_problems_with_a_known_phi_are_runs_too(problem: dict[str, Any], shown: 
     assert record["final"]["phi"] == curve["phi"].iloc[-1]
     assert record["dataset"] == {"quadratic": "quadratic", "robust_logistic": "breast_cancer"}[problem["name"]]
     X = safetensors.torch.load_file(folder / "checkpoint.safetensors")["X"]
-    built = one.build_problem()
+    built = run.build_problem()
     assert built.gauge(built.shards(4, 0))(X.mean(0))["phi"] == record["final"]["phi"]
 
 
@@ -299,13 +299,13 @@ def test_a_users_own_trainer_gets_a_new_id_when_its_file_changes(tmp_path: Path)
     mine = tmp_path / "mine.py"
     text = Path(shelf.importlib.import_module("trainers.k_gt").__file__ or "").read_text()
     mine.write_text(text)
-    one = replace(tiny("k_gt"), trainer=f"{mine}:KGT")
-    before = one.id
+    run = replace(tiny("k_gt"), trainer=f"{mine}:KGT")
+    before = run.id
     assert before != tiny("k_gt").id and "-mine-s0-" in before
     mine.write_text(text + "\n# another version\n")
-    assert one.id == before and replace(one).id != before
+    assert run.id == before and replace(run).id != before
     mine.write_text(text)
-    assert one.id == before
+    assert run.id == before
 
 
 def test_a_profile_changes_settings_of_attacks_and_blocks() -> None:
@@ -315,7 +315,7 @@ def test_a_profile_changes_settings_of_attacks_and_blocks() -> None:
     full = spec.Spec.model_validate({"title": "T", "blocks": [block], "profiles": profiles})
     quick = full.with_profile("quick").blocks[0]
     assert quick.rounds == 2 and full.blocks[0].rounds == 9
-    assert [one.settings()["steps"] for one in quick.attacks[1].build()] == [10]
+    assert [attack.settings()["steps"] for attack in quick.attacks[1].build()] == [10]
     assert quick.attacks[1].build()[0].settings()["restarts"] == 3
     assert quick.attacks[0] == full.blocks[0].attacks[0]
     assert full.blocks[0].attacks[1].build()[0].settings()["steps"] == 500
@@ -325,11 +325,11 @@ def test_a_run_goes_on_until_every_budget_is_spent(tmp_path: Path) -> None:
     problem = {"name": "quadratic", "m": 10, "noise": 0.1}
     for trainer, settings in {"gt_gda": {}, "dm_hsgd": {"batch": 1}}.items():
         steps = {"eta_x": 0.01, "eta_y": 0.01, **settings}
-        one = spec.RunSpec(problem, NETWORK, trainer, steps, None, 0, [], 4, 1, sfo=40, exchanges=20)
-        record = files.read_json(train(one, tmp_path) / "run.json")
+        run = spec.RunSpec(problem, NETWORK, trainer, steps, None, 0, [], 4, 1, sfo=40, exchanges=20)
+        record = files.read_json(train(run, tmp_path) / "run.json")
         spent = record["ledger"]
         assert spent["sfo"] >= 40 and spent["exchanges"] >= 20
-        curve = pd.read_csv(tmp_path / "runs" / one.id / "curve.csv")
+        curve = pd.read_csv(tmp_path / "runs" / run.id / "curve.csv")
         before = curve.iloc[-2]
         assert before["sfo"] < 40 or before["exchanges"] < 20  # it did not go on for longer
         for cost, most in (("sfo", 40), ("exchanges", 20)):  # a point within a step's cost of every quarter
@@ -343,11 +343,11 @@ def test_a_run_goes_on_until_every_budget_is_spent(tmp_path: Path) -> None:
 def test_an_interrupted_run_with_two_budgets_measures_the_same_points(tmp_path: Path) -> None:
     problem = {"name": "quadratic", "m": 10, "noise": 0.1}
     steps = {"eta_x": 0.01, "eta_y": 0.01, "batch": 1}
-    one = spec.RunSpec(problem, NETWORK, "dm_hsgd", steps, None, 0, [], 4, 1, sfo=40, exchanges=20)
-    whole = train(one, tmp_path / "whole")
-    cut = replace(one, sfo=20, exchanges=10)
+    run = spec.RunSpec(problem, NETWORK, "dm_hsgd", steps, None, 0, [], 4, 1, sfo=40, exchanges=20)
+    whole = train(run, tmp_path / "whole")
+    cut = replace(run, sfo=20, exchanges=10)
     trainer, net = cut.build_trainer(), cut.network.connect(0)
-    oracle = run.Oracle(cut.build_problem(), net.nodes, 0, net.ledger)
+    oracle = training.Oracle(cut.build_problem(), net.nodes, 0, net.ledger)
     state, curve = trainer.init(oracle, net), []
     measure = oracle.problem.gauge(oracle.shards)
     growing = {name: count for name, count in net.ledger.row().items() if name not in FIXED}
@@ -355,16 +355,16 @@ def test_an_interrupted_run_with_two_budgets_measures_the_same_points(tmp_path: 
     for _ in range(2):
         state = trainer.step(state, oracle, net)
         net.ledger.rounds += 1
-    path = tmp_path / "cut" / "runs" / one.id / "resume.safetensors"
+    path = tmp_path / "cut" / "runs" / run.id / "resume.safetensors"
     path.parent.mkdir(parents=True)
-    journal = Journal(path, one.id, trainer, oracle, net, Alone())
+    journal = Journal(path, run.id, trainer, oracle, net, Alone())
     loss, effort = oracle.last_loss, Effort(seconds=1.0, threads=(1,), processes=(1,))
     at = At(state, net.ledger.row(), loss, 0.9 * loss)
     journal.save(at, curve, effort)
     restored = journal.restore()
     assert restored.at is not None and restored.at[1:] == at[1:]  # all but the state, which the end compares
     assert (restored.curve, restored.effort) == (curve, effort)
-    folder = train(one, tmp_path / "cut")
+    folder = train(run, tmp_path / "cut")
     assert (folder / "curve.csv").read_bytes() == (whole / "curve.csv").read_bytes()
     assert (folder / "checkpoint.safetensors").read_bytes() == (whole / "checkpoint.safetensors").read_bytes()
 
@@ -522,7 +522,7 @@ def test_a_table_is_rendered_from_cells_alone_and_always_to_the_same_bytes(
 ) -> None:
     for folder in made.folders:
         (folder / "checkpoint.safetensors").unlink()
-    for module, name in [(data, "load"), (data, "fetch"), (run, "train"), (cells, "attack")]:
+    for module, name in [(data, "load"), (data, "fetch"), (training, "train"), (cells, "attack")]:
         monkeypatch.setattr(module, name, must_not)
     contents = []
     for tables, names in [(made.file.parent, RENDERED), (tmp_path / "elsewhere", RENDERED[:3])]:
@@ -578,11 +578,11 @@ def test_runs_side_by_side_are_the_runs_one_after_the_other_bit_for_bit(
         torch.set_num_threads(threads)
     beside = by_path.make(smaller, tmp_path / "beside", jobs=2)
     assert [folder.name for folder in beside] == [folder.name for folder in alone]
-    for one, other in zip(alone, beside, strict=True):
+    for first, second in zip(alone, beside, strict=True):
         for file in ("checkpoint.safetensors", "curve.csv"):
-            assert (one / file).read_bytes() == (other / file).read_bytes()
+            assert (first / file).read_bytes() == (second / file).read_bytes()
         ours, theirs = (
-            {p.name: files.read_json(p)["bits"] for p in where.glob("attacks/*.json")} for where in (one, other)
+            {p.name: files.read_json(p)["bits"] for p in where.glob("attacks/*.json")} for where in (first, second)
         )
         assert ours == theirs and len(ours) == 3
 
@@ -596,15 +596,15 @@ def test_a_profile_changes_what_it_names_and_gets_its_own_runs(finished: Made) -
     whole = finished.specification
     smaller = whole.with_profile("smaller")
     assert (smaller.n_examples, smaller.blocks[0].rounds, smaller.seeds) == (10, 2, whole.seeds)
-    assert {one.id for _, one in smaller.runs()}.isdisjoint(one.id for _, one in whole.runs())
+    assert {run.id for _, run in smaller.runs()}.isdisjoint(run.id for _, run in whole.runs())
 
 
 @pytest.mark.slow
 def test_a_missing_checkpoint_is_trained_again_only_when_a_cell_is_missing(made: Made) -> None:
     folder = made.folders[0]
     whole = (folder / "checkpoint.safetensors").read_bytes()
-    for one in made.folders:
-        (one / "checkpoint.safetensors").unlink()
+    for folder in made.folders:
+        (folder / "checkpoint.safetensors").unlink()
     next((folder / "attacks").glob("fgsm-0.05-*.json")).unlink()
     by_path.make(made.specification, made.results)
     assert (folder / "checkpoint.safetensors").read_bytes() == whole

@@ -114,7 +114,7 @@ def test_a_matrix_file_counts_by_its_bytes(tmp_path: Path) -> None:
     first, second = tmp_path / "first.csv", tmp_path / "second.csv"
     first.write_text("0.5,0.5\n0.5,0.5\n")
     second.write_bytes(first.read_bytes())
-    one, other = (NetworkSpec(graph="file", nodes=2, matrix=path) for path in (first, second))
-    assert one.settings() == other.settings()
+    here, elsewhere = (NetworkSpec(graph="file", nodes=2, matrix=path) for path in (first, second))
+    assert here.settings() == elsewhere.settings()
     second.write_text("0.6,0.4\n0.4,0.6\n")
-    assert one.settings() != other.settings()
+    assert here.settings() != elsewhere.settings()

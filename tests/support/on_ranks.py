@@ -56,13 +56,13 @@ def cases() -> Iterator[tuple[str, Problem, Trainer, Faults]]:
         yield f"network/{name}", Universal(), trainer(name, 0.1, 16), Faults()
 
 
-def work(net: Network, problem: Problem, one: Trainer) -> Any:
+def work(net: Network, problem: Problem, method: Trainer) -> Any:
     """The state after ROUNDS rounds."""
     oracle = Oracle(problem, NODES, 1, net.ledger, rows=net.rows)
     assert len(oracle.shards[0]) == len(net.rows)  # a process holds its own samples only
-    state = one.init(oracle, net)
+    state = method.init(oracle, net)
     for _ in range(ROUNDS):
-        state = one.step(state, oracle, net)
+        state = method.step(state, oracle, net)
         net.ledger.rounds += 1
     return state
 
@@ -80,7 +80,8 @@ def main(folder: Path) -> None:
 
     def counted_send(operations: list[Any]) -> Any:
         nonlocal handed
-        handed += sum(one.tensor.numel() * one.tensor.element_size() for one in operations if one.op is dist.isend)
+        sent = [operation.tensor for operation in operations if operation.op is dist.isend]
+        handed += sum(Z.numel() * Z.element_size() for Z in sent)
         return send(operations)
 
     def counted_reduce(values: torch.Tensor) -> Any:
@@ -97,11 +98,11 @@ def main(folder: Path) -> None:
     dist.broadcast = counted_broadcast  # type: ignore[assignment]
     ranks = Ranks()
     tensors, costs = {}, {}
-    for name, problem, one, faults in cases():
+    for name, problem, method, faults in cases():
         handed = 0
         crew = OnRanks(ranks, NODES)
         net = crew.connect(W, faults, (1, 0))
-        state = work(net, problem, one)
+        state = work(net, problem, method)
         assert handed == crew.wire_bytes == crew.handed_bytes, (name, handed, crew.wire_bytes, crew.handed_bytes)
         for field, Z in whole(crew, state).items():
             tensors[f"{name}/{field}"] = Z

@@ -161,9 +161,9 @@ def test_with_noise_the_lemmas_zero_means_hold_too() -> None:
 
 
 def test_conditions_are_those_of_the_lemmas() -> None:
-    one = Constants(l=2.0, mu=0.5, p=0.25, K=3, eta_c=0.01, eta_d=0.02, eta_s=0.5, eta_r=0.25)
-    assert (one.kappa, one.eta_x, one.eta_y, one.v) == (4.0, 0.005, 0.005, 2.0)
-    limits = {condition.text: condition.limit for condition in one.conditions()}
+    constants = Constants(l=2.0, mu=0.5, p=0.25, K=3, eta_c=0.01, eta_d=0.02, eta_s=0.5, eta_r=0.25)
+    assert (constants.kappa, constants.eta_x, constants.eta_y, constants.v) == (4.0, 0.005, 0.005, 2.0)
+    limits = {condition.text: condition.limit for condition in constants.conditions()}
     assert limits["eta_c <= 1 / (8 K l)"] == pytest.approx(1 / 48)
     assert limits["eta_x <= sqrt(p / 24) / (K l)"] == pytest.approx(0.5 / math.sqrt(24) / 6)
     assert limits["eta_y <= 1 / (K l)"] == pytest.approx(1 / 6)
@@ -171,7 +171,7 @@ def test_conditions_are_those_of_the_lemmas() -> None:
     assert limits["eta_x <= 1 / (16 K l kappa)"] == pytest.approx(1 / 384)
     assert limits["eta_d <= p / (200 v kappa K l)"] == pytest.approx(0.25 / 9600)
     assert limits["eta_c <= eta_d / (600 kappa^2)"] == pytest.approx(0.02 / 9600)
-    broken = [condition.text for condition in one.conditions() if not condition.holds]
+    broken = [condition.text for condition in constants.conditions() if not condition.holds]
     assert broken == [
         "eta_x <= eta_y / (4 sqrt(6) kappa^2)",
         "eta_x <= 1 / (16 K l kappa)",
@@ -184,9 +184,9 @@ def test_conditions_are_those_of_the_lemmas() -> None:
 @pytest.mark.parametrize("kappa", [1.0, 10.0, 100.0])
 @pytest.mark.parametrize("K", [1, 20])
 def test_admissible_step_sizes_are_admissible(p: float, kappa: float, K: int) -> None:
-    one = Constants(l=3.0, mu=3.0 / kappa, p=p, K=K, eta_c=1.0, eta_d=1.0)
-    settings: dict[str, Any] = one.admissible()
-    better = replace(one, **settings)
+    constants = Constants(l=3.0, mu=3.0 / kappa, p=p, K=K, eta_c=1.0, eta_d=1.0)
+    settings: dict[str, Any] = constants.admissible()
+    better = replace(constants, **settings)
     assert all(condition.holds for condition in better.conditions())
     assert not replace(better, eta_d=1.01 * better.eta_d).conditions()[7].holds
 

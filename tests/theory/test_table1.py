@@ -140,34 +140,34 @@ def test_the_latex_is_balanced(tiny: Path) -> None:
 
 
 def test_costs_are_those_of_the_first_round_that_reaches_the_goal() -> None:
-    one = task()
-    record = measure.run(one)
-    oracle, net = _stage(one)
-    trainer, exact = one.build_trainer(), one.build_problem().exact(oracle.shards)
+    wanted = task()
+    record = measure.run(wanted)
+    oracle, net = _stage(wanted)
+    trainer, exact = wanted.build_trainer(), wanted.build_problem().exact(oracle.shards)
     state = trainer.init(oracle, net)
     reached: dict[float, tuple[int, int, int]] = {}
     for t in range(1, record.ledger.rounds + 1):
         state = trainer.step(state, oracle, net)
-        for goal in one.goals:
+        for goal in wanted.goals:
             if exact.grad_phi(state.X.mean(0)).norm() <= goal:
                 reached.setdefault(goal, (t, net.ledger.sfo, net.ledger.exchanges))
-    for goal in one.goals:
+    for goal in wanted.goals:
         costs = record.reached[f"{goal:g}"]
         assert costs is not None and (costs["rounds"], costs["sfo"], costs["exchanges"]) == reached[goal]
     assert record.ended == "reached" and record.ledger.rounds == reached[1e-2][0]
 
 
-def _stage(one: Task) -> tuple[Oracle, Network]:
-    net = SimulatedNetwork(one.network.build())
-    return Oracle(one.build_problem(), net.nodes, one.seed, net.ledger), net
+def _stage(wanted: Task) -> tuple[Oracle, Network]:
+    net = SimulatedNetwork(wanted.network.build())
+    return Oracle(wanted.build_problem(), net.nodes, wanted.seed, net.ledger), net
 
 
 def test_remembered_draws_are_the_oracles_own() -> None:
-    one = task("dm_hsgd", trainer_settings={"eta_x": 0.1, "eta_y": 0.4, "batch": 2}, budget=200)
-    first, again = measure.run(one), measure.run(one)
+    wanted = task("dm_hsgd", trainer_settings={"eta_x": 0.1, "eta_y": 0.4, "batch": 2}, budget=200)
+    first, again = measure.run(wanted), measure.run(wanted)
     assert first.curve == again.curve
-    oracle, net = _stage(one)
-    trainer, exact = one.build_trainer(), one.build_problem().exact(oracle.shards)
+    oracle, net = _stage(wanted)
+    trainer, exact = wanted.build_trainer(), wanted.build_problem().exact(oracle.shards)
     state = trainer.init(oracle, net)
     for _ in range(first.ledger.rounds):
         state = trainer.step(state, oracle, net)
@@ -250,7 +250,7 @@ def test_every_setting_that_decides_the_numbers_changes_the_id() -> None:
         task(network=NetworkSpec(graph="complete", nodes=10)),
         task(trainer_settings={"eta_x": 0.1, "eta_y": 0.41}),
     ]
-    assert len({one.id for one in [task(), *changed]}) == 7
+    assert len({wanted.id for wanted in [task(), *changed]}) == 7
     assert task().id == task().id
 
 

@@ -69,9 +69,9 @@ TRACKERS = {
 }
 
 
-def apart(one: Any, other: Any) -> float:
+def apart(first: Any, other: Any) -> float:
     """The largest difference between the iterates of two states."""
-    return max((one.X - other.X).abs().max().item(), (one.Y - other.Y).abs().max().item())
+    return max((first.X - other.X).abs().max().item(), (first.Y - other.Y).abs().max().item())
 
 
 # --- invariants: each method is its formula, each estimator what it estimates -----------------------------------------
@@ -526,9 +526,9 @@ def test_one_local_step_and_an_average_do_not_drift_but_stall_in_a_box_because_n
 
 @pytest.mark.parametrize("order", ["atc", "cta"])
 def test_gt_srvr_that_restarts_in_every_step_is_gt_gda(order: Any) -> None:
-    one = states(GTSRVR(**TRACKING, q=1, batch=2, order=order), NOISY, 30)
+    first = states(GTSRVR(**TRACKING, q=1, batch=2, order=order), NOISY, 30)
     other = states(GTGDA(**TRACKING, order=order), NOISY, 30)
-    assert all(torch.equal(a, b) for a, b in zip(one[-1], other[-1], strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(first[-1], other[-1], strict=True))
     assert apart(states(GTSRVR(**TRACKING, q=2, batch=2, order=order), NOISY, 30)[-1], other[-1]) > 1e-4
 
 
@@ -568,9 +568,9 @@ def test_fed_norm_sgda_with_equal_steps_and_server_step_one_is_local_sgda() -> N
 
 def test_momentum_local_sgda_with_momentum_one_full_batches_and_one_node_is_local_sgda() -> None:
     momentum = MomentumLocalSGDA(**LOCAL, alpha=1.0, beta_x=1.0, beta_y=1.0, batch=NOISY.m)
-    one = states(momentum, NOISY, 30, nodes=1)
+    first = states(momentum, NOISY, 30, nodes=1)
     other = states(LocalSGDA(**LOCAL, batch=NOISY.m), NOISY, 30, nodes=1)
-    assert max(apart(a, b) for a, b in zip(one, other, strict=True)) < 1e-11
+    assert max(apart(a, b) for a, b in zip(first, other, strict=True)) < 1e-11
     assert apart(states(momentum, NOISY, 30)[-1], states(LocalSGDA(**LOCAL, batch=NOISY.m), NOISY, 30)[-1]) > 1e-4
 
 

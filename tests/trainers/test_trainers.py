@@ -107,12 +107,12 @@ def test_one_local_step_is_stochastic_gradient_tracking() -> None:
 
 
 def test_one_local_step_depends_only_on_the_global_step_sizes() -> None:
-    one = states(dec_fedtrack(K=1, batch=4, eta_c=0.04, eta_s=1.0, eta_d=0.08, eta_r=0.5), NOISY, 30)[-1]
-    two = states(dec_fedtrack(K=1, batch=4, eta_c=0.4, eta_s=0.1, eta_d=0.05, eta_r=0.8), NOISY, 30)[-1]
+    first = states(dec_fedtrack(K=1, batch=4, eta_c=0.04, eta_s=1.0, eta_d=0.08, eta_r=0.5), NOISY, 30)[-1]
+    second = states(dec_fedtrack(K=1, batch=4, eta_c=0.4, eta_s=0.1, eta_d=0.05, eta_r=0.8), NOISY, 30)[-1]
     other = states(dec_fedtrack(K=1, batch=4, eta_c=0.4, eta_s=0.2, eta_d=0.05, eta_r=0.8), NOISY, 30)[-1]
-    assert (one.X - two.X).abs().max() < 1e-10
-    assert (one.Y - two.Y).abs().max() < 1e-10
-    assert (one.X - other.X).abs().max() > 1e-4
+    assert (first.X - second.X).abs().max() < 1e-10
+    assert (first.Y - second.Y).abs().max() < 1e-10
+    assert (first.X - other.X).abs().max() > 1e-4
 
 
 @pytest.mark.slow
@@ -129,9 +129,9 @@ def test_radius_zero_makes_dec_fedtrack_walk_as_k_gt_on_a_network_bit_for_bit(cl
     problem = Universal(eps=0.0, clamp=clamp)
     robust = states(dec_fedtrack(batch=16, eta_c=0.1, eta_d=1.0), problem, 5, nodes=3)
     plain = states(k_gt(batch=16, eta_c=0.1), problem, 5, nodes=3)
-    for one, other in zip(robust, plain, strict=True):
-        assert torch.equal(one.X, other.X)
-        assert torch.equal(one.C, other.C)
+    for with_y, without_y in zip(robust, plain, strict=True):
+        assert torch.equal(with_y.X, without_y.X)
+        assert torch.equal(with_y.C, without_y.C)
 
 
 @pytest.mark.parametrize("graph, edges", [("ring", 20), ("complete", 90)])

@@ -1,6 +1,6 @@
-"""The process of a user's attack. `python -m robustbench_dec.attacking.child FD` waits, with torch loaded, and makes a
-fresh process of itself for every attack that is tried; such a process reads the user's file, gets the network and the
-images, and gives images back. It never gets the network that judges.
+"""The process of a user's attack. `python -m robustbench_dec.attacking.attack_worker FD` waits, with torch loaded, and
+makes a fresh process of itself for every attack that is tried; such a process reads the user's file, gets the network
+and the images, and gives images back. It never gets the network that judges.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from robustbench_dec import parts
 from robustbench_dec.attack import Attack, as_floats
-from robustbench_dec.attacking import foreign, wire
+from robustbench_dec.attacking import find_attack, wire
 from robustbench_dec.attacking.evaluate import check_methods, play
 from robustbench_dec.attacking.model_use import PassCounter, digest
 from robustbench_dec.errors import BadInput, raised
@@ -112,7 +112,7 @@ class Serving:
     def do_find(self, tensors: dict[str, Tensor], *, name: str, path: list[str], sha256: str | None) -> Any:
         """Read the user's file."""
         sys.path[:] = path
-        cls = foreign.in_file(name)
+        cls = find_attack.in_file(name)
         if sha256 is not None and cls.source.sha256 != sha256:
             raise BadInput(f"{name} was edited while it was in use; start again")
         self.cls = cls
@@ -125,8 +125,8 @@ class Serving:
         assert self.cls is not None
         self.attack = attack = self.cls.make(settings)
         check_methods(attack)
-        told = {"settings": attack.settings(), "norm": str(attack.norm), "eps": float(attack.eps)}
-        return json.loads(json.dumps(told, default=str)) | {"remarks": list(attack.remarks())}, {}
+        described = {"settings": attack.settings(), "norm": str(attack.norm), "eps": float(attack.eps)}
+        return json.loads(json.dumps(described, default=str)) | {"remarks": list(attack.remarks())}, {}
 
     def do_network(
         self, tensors: dict[str, Tensor], *, card: dict[str, Any] | None, classes: int, shape: list[int], threads: int

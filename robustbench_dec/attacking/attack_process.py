@@ -63,7 +63,7 @@ class Nursery:
         package = str(Path(robustbench_dec.__file__).resolve().parents[1])
         path = os.pathsep.join(dict.fromkeys([package, *(entry for entry in sys.path if entry)]))
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "robustbench_dec.attacking.child", str(theirs.fileno())],
+            [sys.executable, "-P", "-m", "robustbench_dec.attacking.attack_worker", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             env=os.environ | {"PYTHONPATH": path},
@@ -208,11 +208,11 @@ class FromFile(Attack):
     made: ClassVar[dict[str, "FromFile"]]
 
     given: Mapping[str, Any]
-    told: Mapping[str, Any]
+    described: Mapping[str, Any]
     """What its process tells of it: the settings as they are used."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "norm", self.told["norm"])
+        object.__setattr__(self, "norm", self.described["norm"])
         super().__post_init__()
 
     @classmethod
@@ -228,18 +228,18 @@ class FromFile(Attack):
             raise BadInput(f"settings of {cls.file} are plain values: numbers, words, lists; {error}") from error
         if key not in cls.made:
             with room(cls.file, cls.source.sha256, READING) as opened:
-                told = opened.ask({"do": "make", "settings": settings}).words
-            cls.made[key] = cls(eps=told["eps"], given=json.loads(key), told=told)
+                described = opened.ask({"do": "make", "settings": settings}).words
+            cls.made[key] = cls(eps=described["eps"], given=json.loads(key), described=described)
         return cls.made[key]  # type: ignore[return-value]
 
     def settings(self) -> dict[str, Any]:
-        return dict(self.told["settings"])
+        return dict(self.described["settings"])
 
     def recipe(self) -> dict[str, Any]:
         return dict(self.given)
 
     def remarks(self) -> tuple[str, ...]:
-        return tuple(self.told["remarks"])
+        return tuple(self.described["remarks"])
 
     @contextlib.contextmanager
     def apart(self, network: nn.Module, classes: int, shape: tuple[int, ...], limits: Limits) -> Iterator["Apart"]:

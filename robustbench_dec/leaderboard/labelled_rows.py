@@ -1,5 +1,5 @@
-"""View: the leaderboard as its readers see it. Chosen rows, each with a label for its model and for its attack, and
-their means over seeds.
+"""Labelled rows: the leaderboard as its readers see it. Chosen rows, each with a label for its model and for its
+attack, and their means over seeds.
 
 Seeds are averaged where everything else is equal: the training settings, the attack's settings, the number of test
 images. Two trainings of one method (another radius, other rounds) are two models, and `names` tells them apart.
@@ -207,7 +207,7 @@ def _labelled(frame: pd.DataFrame, runs: Mapping[str, Run], tables: Mapping[str,
     of_methods = {name: titles.method(name) for name in frame["method"].unique()}
     of_attacks = {name: titles.attack(name) for name in frame["attack"].unique()}
     given = {run_id: name for record in reversed(list(tables.values())) for run_id, name in record.networks.items()}
-    models = names.told_apart(
+    models = names.distinct(
         [of_methods[name] for name in frame["method"]],
         list(zip(frame["dataset"], frame["method"], strict=True)),
         setups,
@@ -222,7 +222,7 @@ def _labelled(frame: pd.DataFrame, runs: Mapping[str, Run], tables: Mapping[str,
         setup=[files.digest(setup)[:10] for setup in setups],
         strength=[files.digest([each, int(n)])[:10] for each, n in zip(strengths, images, strict=True)],
         model=models,
-        attack_label=names.told_apart(attacks, families, strengths, plain),
+        attack_label=names.distinct(attacks, families, strengths, plain),
     )
 
 

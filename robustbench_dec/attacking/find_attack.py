@@ -1,10 +1,10 @@
 """Attacks from anywhere: by name from our shelf or torchattacks, from a user's file, from a saved perturbation.
 
 pgd                          attacks/pgd.py
-torchattacks:MIFGSM          the library's class of that name (library.py marks its traps)
+torchattacks:MIFGSM          the library's class of that name (torchattacks_shelf.py marks its traps)
 path/to/mine.py:Mine         a user's file: a subclass of `robustbench_dec.attack.Attack`, a class in torchattacks'
                              manner, Mine(model, eps=..., ...) with __call__ or forward(images, labels), or a function
-                             mine(model, images, labels, eps, ...); it runs in a process of its own (apart.py)
+                             mine(model, images, labels, eps, ...); it runs in a process of its own (attack_process.py)
 path/to/y.safetensors        one universal perturbation, tensor "y" (C, H, W); a trainer's y is such a file
 """
 
@@ -42,7 +42,7 @@ def attack_named(name: str) -> type[Attack]:
     if name.endswith(".safetensors"):
         return saved_perturbation(Path(name))
     if ".py" in name:
-        from robustbench_dec.attacking.apart import attack_in_file
+        from robustbench_dec.attacking.attack_process import attack_in_file
 
         return attack_in_file(name)
     return shelf.find("attack", name, Attack)
