@@ -140,9 +140,9 @@ def test_train_without_arguments_trains_on_digits_and_attack_attacks_it(command:
     (folder,) = (tmp_path / "out" / "runs").iterdir()
     record = files.read_json(folder / "run.json")
     assert record["settings"]["problem"]["dataset"] == "digits"
-    code, told, err = command("data", "digits", "--split", "iid", "--nodes", "5")
+    code, out, err = command("data", "digits", "--split", "iid", "--nodes", "5")
     assert code == 0, err
-    held = [[int(count) for count in line.replace(".", "0").split()[1:]] for line in told.splitlines()[2:-1]]
+    held = [[int(count) for count in line.replace(".", "0").split()[1:]] for line in out.splitlines()[2:-1]]
     assert held == record["classifier"]["holdings"]
     code, out, err = command(
         "attack", folder, "--attack", "pgd", "--eps", "8/255,0.1", "--set", "steps=5", "--n-examples", "9"
