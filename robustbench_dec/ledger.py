@@ -54,6 +54,14 @@ class Ledger:
         self._charge("sfo_x", each if x else 0)
         self._charge("sfo_y", each if y else 0)
 
+    def charge_inner(self, calls: int) -> None:
+        """Each node has differentiated so many single samples in something of their own, a whole call each.
+
+        It is the same work as a gradient in x of a method without y, which is a whole call too.
+        """
+        self._charge("sfo", 2 * calls * self.nodes)
+        self._charge("sfo_y", 2 * calls * self.nodes)
+
     def charge_exchange(self, payload: int) -> None:
         """Each node has sent `payload` bytes to each of its neighbours."""
         self._charge("exchanges", 1)

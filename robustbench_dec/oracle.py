@@ -109,7 +109,9 @@ class Oracle:
 
     def grad_x(self, X: Tensor, Y: Tensor | None, batch: Batch) -> Tensor:
         """Gx (n, d) alone; Y = None stands for Y = 0 in a method without y, where it is the whole call."""
-        self.ledger.charge_gradients(batch[0].shape[1], y=False, dual=Y is not None)
+        samples = batch[0].shape[1]
+        self.ledger.charge_gradients(samples, y=False, dual=Y is not None)
+        self.ledger.charge_inner(samples * self.problem.inner_calls)
         Gx, self.losses = self.problem.grads_x(X, Y, batch)
         return Gx
 

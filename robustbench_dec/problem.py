@@ -30,6 +30,14 @@ class Problem(Part, ABC):
     whole_data: ClassVar[tuple[str, ...]] = ()
     """Cached properties that hold the data of all nodes."""
 
+    has_dual: ClassVar[bool] = True
+    """Whether there is a y; without one, only methods without y can train on it."""
+
+    @property
+    def inner_calls(self) -> int:
+        """Gradients of each sample that `loss` itself takes, in something of that sample's own; the oracle charges."""
+        return 0
+
     def release(self) -> None:
         """Forget the data of all nodes, where a process needs only its own share; asked for, they are loaded anew."""
         for name in self.whole_data:

@@ -187,7 +187,9 @@ class ProblemChoice:
 
     panel: ClassVar = "The problem"
 
-    problem: Annotated[str, typer.Option(help="universal (networks), robust_logistic or quadratic.")] = "universal"
+    problem: Annotated[str, typer.Option(help="universal, adversarial (networks), robust_logistic, quadratic.")] = (
+        "universal"
+    )
     dataset: Annotated[str | None, typer.Option(help="digits, mnist, cifar10, a9a, ...; see `list`.")] = None
     classes: Annotated[str | None, typer.Option(help="A subset of its classes, for example cat,dog.")] = None
     eps: Annotated[str | None, typer.Option(help="Radius of the trained perturbation y (default 0.1).")] = None

@@ -84,10 +84,14 @@ class Universal(Classifier):
             inputs = inputs + y.view(inputs.shape[1:])
             if self.clamp:
                 inputs = inputs.clamp(0, 1)
+        return nn.functional.cross_entropy(self.logits(x, inputs), labels)
+
+    def logits(self, x: Tensor, inputs: Tensor) -> Tensor:
+        """h_x of images (b, C, H, W), which are floats: (b, classes)."""
         names, shapes, sizes = self._layout
         parts = {name: part.view(shape) for name, part, shape in zip(names, x.split(sizes), shapes, strict=True)}
-        logits = functional_call(self.network.to(x.device), parts, (inputs,))
-        return nn.functional.cross_entropy(logits, labels)
+        logits: Tensor = functional_call(self.network.to(x.device), parts, (inputs,))
+        return logits
 
     def project(self, Y: Tensor) -> Tensor:
         return Y.clamp(-self.eps, self.eps)

@@ -115,6 +115,11 @@ class RunSpec:
     def __post_init__(self) -> None:
         trainer = shelf.make(shelf.find("trainer", self.trainer, Trainer), self.trainer_settings)  # type: ignore[type-abstract]
         problem = self._resolved_problem()
+        if trainer.has_dual and not problem.has_dual:
+            raise BadInput(
+                f"{problem.source.name} has no y, which {trainer.source.name} trains; a method without y, such as "
+                "k_gt, can train on it"
+            )
         problem_settings = problem.settings()
         if not trainer.has_dual:  # f(., 0) does not depend on the feasible set of y
             for name in problem.dual_settings:

@@ -22,6 +22,7 @@ from robustbench_dec.networks.faults import Faults
 from robustbench_dec.networks.ranks import Ranks
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Problem
+from robustbench_dec.problems.adversarial import Adversarial
 from robustbench_dec.problems.quadratic import Quadratic
 from robustbench_dec.problems.robust_logistic import RobustLogistic
 from robustbench_dec.problems.universal import Universal
@@ -54,6 +55,7 @@ def cases() -> Iterator[tuple[str, Problem, Trainer, Faults]]:
     yield "logistic/dec_fedtrack", logistic, trainer("dec_fedtrack", 1e-4, 16), Faults()
     for name in ("dec_fedtrack", "k_gt", "sagda"):
         yield f"network/{name}", Universal(), trainer(name, 0.1, 16), Faults()
+    yield "adversarial/k_gt", Adversarial(steps=2, rel_alpha=0.6), trainer("k_gt", 0.1, 8), Faults()
 
 
 def work(net: Network, problem: Problem, method: Trainer) -> Any:
