@@ -61,8 +61,8 @@ class Network(ABC):
         for _ in range(rounds):
             WU = self._charged_exchange(U)
             if lazy:
-                WU = [(u + wu) / 2 for u, wu in zip(U, WU, strict=True)]
-            U_prev, U = U, [wu.mul_(1 + eta).sub_(v, alpha=eta) for wu, v in zip(WU, U_prev, strict=True)]
+                WU = [wu.lerp_(u, 0.5) for u, wu in zip(U, WU, strict=True)]
+            U_prev, U = U, [wu.lerp_(v, -eta) for wu, v in zip(WU, U_prev, strict=True)]
         return bare(U)
 
     def mean(self, *stacks: Tensor) -> Any:

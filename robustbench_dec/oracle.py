@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -24,6 +25,11 @@ class Toss:
     def here(self) -> Tensor:
         """Of the nodes that are held here, one per row: (n, 1)."""
         return self.heads[self.rows.start : self.rows.stop]
+
+    @cached_property
+    def places(self) -> Tensor:
+        """The rows here whose coin shows heads."""
+        return self.here[:, 0].nonzero()[:, 0]
 
     @property
     def count(self) -> int:
@@ -85,7 +91,7 @@ class Oracle:
         if size == self.m and busy is None:
             self.draws += 1
             return self.shards
-        node = torch.arange(len(self.rows)) if busy is None else busy.here.cpu().nonzero()[:, 0]
+        node = torch.arange(len(self.rows)) if busy is None else busy.places.cpu()
         rows = [self._indices(self.rows[k], size) for k in node.tolist()]
         self.draws += 1
         index = torch.from_numpy(np.stack(rows) if rows else np.zeros((0, size), dtype=np.int64)).to(self.device)
@@ -99,12 +105,13 @@ class Oracle:
         return Gx, Gy
 
     def some_grad(self, X: Tensor, Y: Tensor, batch: Batch, busy: Toss) -> tuple[Tensor, Tensor]:
-        """The same for the `busy` nodes alone, on a batch drawn for them; 0 in the rows of the others."""
+        """The same for the `busy` nodes alone, on a batch drawn for them: as many rows as there are of them here."""
         self.ledger.charge_gradients(batch[0].shape[1], busy=busy.count)
-        Gx, Gy, rows = torch.zeros_like(X), torch.zeros_like(Y), busy.here[:, 0]
-        if rows.any():
-            Gx[rows], Gy[rows], losses = self.problem.grads(X[rows], Y[rows], batch)
-            self.losses = self.losses.to(losses).masked_scatter(rows, losses)
+        X, Y = X[busy.places], Y[busy.places]
+        if not len(X):
+            return X, Y
+        Gx, Gy, losses = self.problem.grads(X, Y, batch)
+        self.losses = self.losses.to(losses).index_copy(0, busy.places, losses)
         return Gx, Gy
 
     def grad_x(self, X: Tensor, Y: Tensor | None, batch: Batch) -> Tensor:

@@ -40,7 +40,7 @@ def _newton(Y: Tensor, excess: Tensor, scratch: Tensor) -> None:
     N = Y.shape[1]
     from_largest, from_mean = Y.amax(1, keepdim=True) - 1, (Y.sum(1, keepdim=True) - 1) / N
     tau = torch.maximum(from_largest, from_mean)
-    tau -= 8 * torch.finfo(Y.dtype).eps * tau.abs()  # on the left of the root in spite of rounding
+    tau -= 1 * torch.finfo(Y.dtype).eps * tau.abs()  # on the left of the root in spite of rounding
     torch.sub(Y, tau, out=excess)
     by_mean = from_mean > from_largest
     if (by_mean & (Y.amin(1, keepdim=True) > tau)).all():  # so it is in training, most of the time

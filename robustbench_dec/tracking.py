@@ -58,6 +58,12 @@ def move(
     return X, oracle.project(Y), Vx, Vy
 
 
+def track(state: Tracked, X: Tensor, Y: Tensor, V: tuple[Tensor, Tensor], G: tuple[Tensor, Tensor]) -> Tracked:
+    """The next state, with U+ = V + G+ - G; V is written over."""
+    (Vx, Vy), (Gx, Gy) = V, G
+    return Tracked(X, Y, Vx.add_(Gx).sub_(state.Gx), Vy.add_(Gy).sub_(state.Gy), Gx, Gy, state.T + 1)
+
+
 def fresh(oracle: Oracle, X: Tensor, Y: Tensor, size: int | None) -> tuple[Tensor, Tensor]:
     """Gradients that remember nothing: on a new minibatch, or on all of a node's samples if size is None."""
     return oracle.full_grad(X, Y) if size is None else oracle.grad(X, Y, oracle.draw(size))

@@ -12,6 +12,7 @@ line is a convex combination of feasible points, so Y stays feasible without ano
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from robustbench_dec.network import Network
@@ -58,8 +59,9 @@ class DecFedTrack(Trainer):
         X, Y = X0, Y0
         for _ in range(self.K):
             Gx, Gy = oracle.grad(X, Y, oracle.draw(self.batch))
-            X, Y = X - self.eta_c * (Gx + C), oracle.project(Y + self.eta_d * (Gy + D))
+            X = torch.sub(X, Gx + C, alpha=self.eta_c)
+            Y = oracle.project(torch.add(Y, Gy + D, alpha=self.eta_d))
         K, eta_x, eta_y = self.K, self.eta_s * self.eta_c, self.eta_r * self.eta_d
-        Z, R = (X0 - X) / (K * self.eta_c), (Y - Y0) / (K * self.eta_d)
-        WZ, WR, X, Y = net.mix(Z, R, X0 - K * eta_x * Z, Y0 + K * eta_y * R)
-        return State(X, Y, C - Z + WZ, D - R + WR)
+        Z, R = (X0 - X).div_(K * self.eta_c), (Y - Y0).div_(K * self.eta_d)
+        WZ, WR, X, Y = net.mix(Z, R, torch.sub(X0, Z, alpha=K * eta_x), torch.add(Y0, R, alpha=K * eta_y))
+        return State(X, Y, (C - Z).add_(WZ), (D - R).add_(WR))

@@ -14,7 +14,7 @@ from typing import ClassVar
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.parts import BatchSize, Share, StepSize
-from robustbench_dec.tracking import Order, Tracked, begin, fresh, move
+from robustbench_dec.tracking import Order, Tracked, begin, fresh, move, track
 from robustbench_dec.trainer import Trainer
 
 
@@ -43,6 +43,6 @@ class DMHSGD(Trainer):
         with oracle.ahead():
             Bx_prev, By_prev = oracle.grad(state.X, state.Y, B)
             Bx, By = oracle.grad(X, Y, B)
-        Gx = Bx + (1 - self.beta_x) * (state.Gx - Bx_prev)
-        Gy = By + (1 - self.beta_y) * (state.Gy - By_prev)
-        return Tracked(X, Y, Vx + Gx - state.Gx, Vy + Gy - state.Gy, Gx, Gy, state.T + 1)
+        Gx = Bx.add_(state.Gx - Bx_prev, alpha=1 - self.beta_x)
+        Gy = By.add_(state.Gy - By_prev, alpha=1 - self.beta_y)
+        return track(state, X, Y, (Vx, Vy), (Gx, Gy))

@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar
 
-import torch
-
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.parts import BatchSize, Probability, StepSize, at_least
-from robustbench_dec.tracking import Tracked, begin, fresh, move
+from robustbench_dec.tracking import Tracked, begin, fresh, move, track
 from robustbench_dec.trainer import Trainer
 
 
@@ -49,10 +47,12 @@ class Dream(Trainer):
         omega = oracle.coins(self.q, but=again)
         with oracle.ahead():
             B = oracle.draw(self.big_batch or oracle.m, again)
-            Fx, Fy = oracle.some_grad(X, Y, B, again)
+            F = oracle.some_grad(X, Y, B, again)
             B = oracle.draw(self.batch, omega)
-            Bx_prev, By_prev = oracle.some_grad(state.X, state.Y, B, omega)
-            Bx, By = oracle.some_grad(X, Y, B, omega)
-        Gx = torch.where(again.here, Fx, state.Gx + (Bx - Bx_prev) / self.q)  # B - B_prev is 0 where omega is
-        Gy = torch.where(again.here, Fy, state.Gy + (By - By_prev) / self.q)
-        return Tracked(X, Y, Vx + Gx - state.Gx, Vy + Gy - state.Gy, Gx, Gy, state.T + 1)
+            B_prev = oracle.some_grad(state.X, state.Y, B, omega)
+            B_here = oracle.some_grad(X, Y, B, omega)
+        Gx, Gy = state.Gx.clone(), state.Gy.clone()
+        for G, new, before, after in zip((Gx, Gy), F, B_prev, B_here, strict=True):
+            G.index_copy_(0, again.places, new)
+            G.index_add_(0, omega.places, after.sub_(before), alpha=1 / self.q)
+        return track(state, X, Y, (Vx, Vy), (Gx, Gy))

@@ -13,6 +13,7 @@ m / 2 paired oracle calls.
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+import torch
 from torch import Tensor
 
 from robustbench_dec.network import Network
@@ -49,10 +50,10 @@ class GTDA(Trainer):
         with oracle.ahead():
             if self._descends(T):
                 G = oracle.grad_x(X, Y, oracle.shards)
-                Ux, Gx = Ux + G - Gx, G
+                Ux, Gx = (Ux + G).sub_(Gx), G
             else:
                 G = oracle.grad_y(X, Y, oracle.shards)
-                Uy, Gy = Uy + G - Gy, G
+                Uy, Gy = (Uy + G).sub_(Gy), G
         return Tracked(X, Y, Ux, Uy, Gx, Gy, T)
 
     def _descends(self, T: Tensor) -> bool:
@@ -62,8 +63,8 @@ class GTDA(Trainer):
         """Z+ along its mixed tracker V, the other block mixed, and V."""
         if self.order == "atc":
             V = net.mix(U)
-            Z, other = net.mix(Z + eta * V, other)
+            Z, other = net.mix(torch.add(Z, V, alpha=eta), other)
         else:
             V, MZ, other = net.mix(U, Z, other)
-            Z = MZ + eta * V
+            Z = torch.add(MZ, V, alpha=eta)
         return Z, other, V

@@ -14,7 +14,7 @@ from typing import ClassVar
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.parts import StepSize
-from robustbench_dec.tracking import Order, Tracked, begin, move
+from robustbench_dec.tracking import Order, Tracked, begin, move, track
 from robustbench_dec.trainer import Trainer
 
 
@@ -37,4 +37,4 @@ class GTGDA(Trainer):
         X, Y, Vx, Vy = move(state, net.mix, oracle, self.eta_x, self.eta_y, self.order)
         with oracle.ahead():
             Gx, Gy = oracle.full_grad(X, Y)
-        return Tracked(X, Y, Vx + Gx - state.Gx, Vy + Gy - state.Gy, Gx, Gy, state.T + 1)
+        return track(state, X, Y, (Vx, Vy), (Gx, Gy))

@@ -17,7 +17,7 @@ from typing import ClassVar
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.parts import BatchSize, Period, StepSize
-from robustbench_dec.tracking import Order, Tracked, begin, fresh, move
+from robustbench_dec.tracking import Order, Tracked, begin, fresh, move, track
 from robustbench_dec.trainer import Trainer
 
 
@@ -49,5 +49,5 @@ class GTSRVR(Trainer):
                 B = oracle.draw(self.batch or root)
                 Bx_prev, By_prev = oracle.grad(state.X, state.Y, B)
                 Bx, By = oracle.grad(X, Y, B)
-                Gx, Gy = state.Gx + Bx - Bx_prev, state.Gy + By - By_prev
-        return Tracked(X, Y, Vx + Gx - state.Gx, Vy + Gy - state.Gy, Gx, Gy, state.T + 1)
+                Gx, Gy = Bx.sub_(Bx_prev).add_(state.Gx), By.sub_(By_prev).add_(state.Gy)
+        return track(state, X, Y, (Vx, Vy), (Gx, Gy))

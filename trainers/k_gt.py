@@ -11,6 +11,7 @@ Dec-FedTrack without y: the non-robust baseline of the paper's Table 2.
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from robustbench_dec.network import Network
@@ -51,7 +52,7 @@ class KGT(Trainer):
         X = X0
         for _ in range(self.K):
             G = oracle.grad_x(X, None, oracle.draw(self.batch))
-            X = X - self.eta_c * (G + C)
-        Z = (X0 - X) / (self.K * self.eta_c)
-        WZ, X = net.mix(Z, X0 - self.K * self.eta_s * self.eta_c * Z)
-        return State(X, C - Z + WZ)
+            X = torch.sub(X, G + C, alpha=self.eta_c)
+        Z = (X0 - X).div_(self.K * self.eta_c)
+        WZ, X = net.mix(Z, torch.sub(X0, Z, alpha=self.K * self.eta_s * self.eta_c))
+        return State(X, (C - Z).add_(WZ))

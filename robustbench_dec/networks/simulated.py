@@ -84,11 +84,12 @@ class Gossip:
     def _row_by_row(self, Z: Tensor) -> Tensor:
         """A row's sum stays in a core's cache, and no row is copied before it is added."""
         mixed = Z.new_empty(len(self._weights), *Z.shape[1:])
-        for row, senders, weights in zip(mixed, self._senders.tolist(), self._weights.tolist(), strict=True):
-            torch.mul(Z[senders[0]], weights[0], out=row)
+        sent = Z.unbind()
+        for row, senders, weights in zip(mixed.unbind(), self._senders.tolist(), self._weights.tolist(), strict=True):
+            torch.mul(sent[senders[0]], weights[0], out=row)
             for j, weight in zip(senders[1:], weights[1:], strict=True):
                 if weight != 0:
-                    row.add_(Z[j], alpha=weight)
+                    row.add_(sent[j], alpha=weight)
         return mixed
 
     def _all_rows(self, Z: Tensor) -> Tensor:

@@ -190,7 +190,8 @@ class RobustLogistic(Problem):
         scale = self.w / batch[0].shape[1]
         margins = torch.stack([_product(rows, x) for (rows, _), x in zip(nodes, X, strict=True)])  # (n, |B|)
         losses = -logsigmoid(margins)
-        pull = weights * logsigmoid(-margins).exp() * -scale  # grad l_k = -sigmoid(-b_k a_k'x) b_k a_k
+        # grad l_k = -sigmoid(-b_k a_k'x) b_k a_k, and log sigmoid(-t) = log sigmoid(t) - t
+        pull = (losses + margins).neg_().exp_().mul_(weights).mul_(-scale)
         Gx = torch.stack([_product(columns, force) for (_, columns), force in zip(nodes, pull, strict=True)])
         return Gx + self.grad_g(X), scale * (weights * losses).sum(1) + self.g(X), losses
 
