@@ -108,10 +108,14 @@ class MethodSpec(Strict):
 
 
 class GridSpec(Strict):
-    """The step sizes that are tried, the seed that they are tried on, and the SFO calls that a trial may cost."""
+    """The step sizes that are tried, the seed that they are tried on, and the SFO calls that a trial may cost.
+
+    At a side where a best point lies, the grid may grow by `extensions` more values, each twice or half the last one.
+    """
 
     seed: int = Field(ge=0)
     budget: int = Field(ge=1)
+    extensions: int = Field(default=0, ge=0)
     eta_y: list[PositiveFloat] = Field(min_length=1)
     ratio: list[PositiveFloat] = Field(min_length=1)
 
@@ -152,9 +156,13 @@ class Spec(Strict):
                 for heterogeneity in self.heterogeneity:
                     yield Place(method.name, variant, heterogeneity)
 
+    def method(self, place: "Place") -> MethodSpec:
+        """Of one line."""
+        return next(method for method in self.methods if method.name == place.method)
+
     def task(self, place: "Place", steps: "Steps", seed: int) -> Task:
         """One run."""
-        method = next(method for method in self.methods if method.name == place.method)
+        method = self.method(place)
         names = method.trainer.__dataclass_fields__
         x, y = ("eta_c", "eta_d") if "eta_c" in names else ("eta_x", "eta_y")
         sizes = {x: steps.eta_x} | ({y: steps.eta_y} if y in names else {})

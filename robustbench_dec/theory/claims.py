@@ -10,7 +10,7 @@ Each step reads only the files of the steps before it.
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import pandas as pd
 from robustbench_dec import bars as progress_bars
 from robustbench_dec import files
 from robustbench_dec.errors import BadInput
-from robustbench_dec.specs.claims import Place, Spec, Steps
+from robustbench_dec.specs.claims import GridSpec, Place, Spec, Steps
 from robustbench_dec.store.results import Claims
 from robustbench_dec.theory.claims_runs import measured
 from robustbench_dec.theory.stability import spectral_radius
@@ -35,11 +35,26 @@ Choice = dict[Place, Steps]
 def tune(
     specification: Spec, stem: str, results: Claims, tables: Path, *, device: str = "cpu", progress: bool = True
 ) -> Path:
-    """Try the grid in every place, and write the CSV of what came out; runs that exist are not computed again."""
-    places = list(specification.places())
-    rows: list[dict[str, Any]] = []
-    for place in progress_bars.bar(places, desc=f"tune {stem}", unit="place", show=progress):
-        here = _tried(specification, place, results, device)
+    """Try the grid in every place, and write the CSV of what came out; runs that exist are not computed again.
+
+    Where the best point of a place lies at an edge of the grid, the grid grows there by a factor of 2, for all places,
+    until all best points lie inside or it has grown `extensions` times on that side.
+    """
+    places, grid = list(specification.places()), specification.tune
+    tried: dict[Place, list[dict[str, Any]]] = {place: [] for place in places}
+    added: dict[str, int] = {}
+    while True:
+        for place in progress_bars.bar(places, desc=f"tune {stem}", unit="place", show=progress):
+            _try(specification, grid, place, tried[place], results, device)
+        edges = {side for place in places for side in _edges(specification, place, tried[place], grid)}
+        growing = [side for side in sorted(edges) if added.get(side, 0) < grid.extensions]
+        if not growing:
+            break
+        for side in growing:
+            added[side] = added.get(side, 0) + 1
+            grid = _grown(grid, side)
+    rows = []
+    for here in tried.values():
         best = min(here, key=_merit)
         rows += [row | {"taken": "yes" if row is best else ""} for row in here]
     path = tables / f"{stem}-tune.csv"
@@ -48,18 +63,45 @@ def tune(
     return path
 
 
-def _tried(specification: Spec, place: Place, results: Claims, device: str) -> list[dict[str, Any]]:
-    """A row for each point of the grid; a point that has paid more than another one needed is beaten, and stops."""
-    grid, goal, least = specification.tune, specification.goals[0], specification.tune.budget
-    rows: list[dict[str, Any]] = []
-    known: list[dict[str, Any]] = []
+def _edges(specification: Spec, place: Place, rows: list[dict[str, Any]], grid: GridSpec) -> Iterator[str]:
+    """The sides of the grid at which the best point lies; a method without y has one axis, its step size in x."""
+    best = min(rows, key=_merit)
+    if not specification.method(place).trainer.has_dual:
+        sizes = [row["eta_x"] for row in rows]
+        yield from (f"eta_y {side}" for side in _ends(best["eta_x"], sizes))
+        return
+    yield from (f"eta_y {side}" for side in _ends(best["eta_y"], grid.eta_y))
+    yield from (f"ratio {side}" for side in _ends(best["eta_x"] / best["eta_y"], grid.ratio))
+
+
+def _ends(value: float, values: Sequence[float]) -> Iterator[str]:
+    if value >= max(values) * (1 - 1e-9):
+        yield "up"
+    if value <= min(values) * (1 + 1e-9):
+        yield "down"
+
+
+def _grown(grid: GridSpec, side: str) -> GridSpec:
+    name, _, way = side.partition(" ")
+    values = getattr(grid, name)
+    return grid.model_copy(update={name: [*values, 2 * max(values) if way == "up" else min(values) / 2]})
+
+
+def _try(
+    specification: Spec, grid: GridSpec, place: Place, rows: list[dict[str, Any]], results: Claims, device: str
+) -> None:
+    """Add a row for each new point of the grid; one that has paid more than another one needed is beaten, and stops."""
+    goal = specification.goals[0]
+    least = min([grid.budget, *(row["sfo"] for row in rows if row["sfo"] is not None)])
+    known = [(row["eta_x"], row["eta_y"]) for row in rows]
     for ratio, eta_y in itertools.product(grid.ratio, grid.eta_y):
         steps = Steps(ratio * eta_y, eta_y)
-        task = replace(specification.task(place, steps, grid.seed), goals=(goal,), budget=least)
-        settings = task.build_trainer().settings()
-        if settings in known:  # without y, points that differ only in eta_y are one
+        has_dual = specification.method(place).trainer.has_dual
+        # Without y, points that differ only in eta_y are one.
+        if any(steps.eta_x == eta_x and (steps.eta_y == other or not has_dual) for eta_x, other in known):
             continue
-        known.append(settings)
+        known.append((steps.eta_x, steps.eta_y))
+        task = replace(specification.task(place, steps, grid.seed), goals=(goal,), budget=least)
         radius = {}
         if specification.judge is not None:
             net = task.network.connect(grid.seed)
@@ -84,7 +126,6 @@ def _tried(specification: Spec, place: Place, results: Claims, device: str) -> l
             }
         )
         least = min(least, costs["sfo"]) if costs else least
-    return rows
 
 
 def _merit(row: Mapping[str, Any]) -> tuple[float, float]:

@@ -2,8 +2,8 @@
 
     s+ = A s + b,   s all of the state but its counters;   radius = max |eigenvalue of A| ^ (1 / rounds in A)
 
-A is built column by column, from what a round makes of a unit step in every number of the state. Where the trainer has
-a period (GT-DA's descents, SPIDER's restarts), A is the product over one period. Conserved quantities, such as the mean
+A's columns are what a round makes of a unit step in each number of the state, all at once. Where the trainer has a
+period (GT-DA's descents, SPIDER's restarts), A is the product over one period. Conserved quantities, such as the mean
 of corrections, have the eigenvalue 1 exactly; no run moves along them, so they are left out. Minibatches do not change
 A's mean; DREAM is taken with a fresh estimate in every step. A radius of 1 or more means: run on, this diverges, even
 if it passes close by a solution first.
@@ -38,6 +38,9 @@ class ExactOracle(Oracle):
         heads = torch.ones(self.nodes, 1, dtype=torch.bool)
         return Toss(heads if but is None else heads & ~but.heads, self.rows)
 
+    def some_grad(self, X: Tensor, Y: Tensor, batch: Batch, busy: Toss) -> tuple[Tensor, Tensor]:
+        return self.full_grad(X, Y) if busy.count else (torch.zeros_like(X), torch.zeros_like(Y))
+
 
 def spectral_radius(trainer: Trainer, problem: Quadratic, net: Network) -> float:
     """The largest factor by which a round can stretch the distance between two runs, in the long run."""
@@ -46,22 +49,21 @@ def spectral_radius(trainer: Trainer, problem: Quadratic, net: Network) -> float
     oracle = ExactOracle(problem, net.nodes, 0, net.ledger)
     rounds = _period(trainer)
 
-    def after(state: Any) -> Tensor:
+    first = trainer.init(oracle, net)
+    names = [name for name, stack in first._asdict().items() if stack.is_floating_point()]
+    stacks = [getattr(first, name) for name in names]
+
+    def after(*stacks: Tensor) -> Tensor:
+        state = first._replace(**dict(zip(names, stacks, strict=True)))
         for _ in range(rounds):
             state = trainer.step(state, oracle, net)
         return _flat(state)
 
-    first = trainer.init(oracle, net)
-    image = after(first)
-    columns = []
-    for name, stack in first._asdict().items():
-        if not stack.is_floating_point():
-            continue
-        for k in range(stack.numel()):
-            moved = stack.clone()
-            moved.view(-1)[k] += 1
-            columns.append(after(first._replace(**{name: moved})) - image)
-    values = np.linalg.eigvals(torch.stack(columns, 1).numpy())
+    sizes = [stack.numel() for stack in stacks]
+    units = torch.eye(sum(sizes), dtype=stacks[0].dtype).split(sizes, 1)  # (numbers, numbers of a stack) each
+    moved = [stack + unit.view(-1, *stack.shape) for stack, unit in zip(stacks, units, strict=True)]
+    columns = torch.func.vmap(after)(*moved) - after(*stacks)
+    values = np.linalg.eigvals(columns.T.numpy())
     free = np.abs(values[np.abs(values - 1) > CONSERVED])
     return float(free.max(initial=0.0) ** (1 / rounds))
 
