@@ -32,8 +32,8 @@ from versions import ROOT, Version, numbers  # type: ignore[import-not-found]
 from attacks.fgsm import FGSM
 from attacks.pgd import PGD
 from robustbench_dec import data, files
+from robustbench_dec.architecture import Architecture
 from robustbench_dec.attacking.evaluate import evaluate
-from robustbench_dec.models import Architecture
 
 TRAINERS, ATTACKERS = ("flower", "fluke"), ("torchattacks", "foolbox", "art")
 NODES, BATCH, STEPS, ROUNDS = 5, 128, 5, 6
@@ -60,7 +60,10 @@ def ours(model: nn.Module, images: int) -> dict[str, float]:
 def briefly_trained() -> nn.Module:
     """The suite's network after 200 plain steps, which gets most images right: the wrong ones need no attack."""
     torch.manual_seed(0)
-    mnist, model = data.load("mnist"), Architecture("cnn2", (1, 28, 28), 10, (0.1307,), (0.3081,)).build()
+    mnist, model = (
+        data.load("mnist"),
+        Architecture(name="cnn2", shape=(1, 28, 28), classes=10, mean=(0.1307,), std=(0.3081,)).build(),
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for first in range(0, 200 * BATCH, BATCH):
         images, labels = mnist.train_images[first : first + BATCH], mnist.train_labels[first : first + BATCH]

@@ -27,16 +27,24 @@ from tqdm.auto import tqdm
 from versions import OLD, ROOT, Version, checkout, numbers  # type: ignore[import-not-found]
 
 from robustbench_dec import files
-from robustbench_dec.models import Architecture
+from robustbench_dec.architecture import Architecture
+from robustbench_dec.cnn import ConvolutionalNetwork
 from robustbench_dec.problems.universal import Universal
 
 NODES = 5
 SIDE = 1024
 
 
+def built(architecture: Architecture) -> ConvolutionalNetwork:
+    """The network without its normalisation."""
+    inside = architecture.build().inside
+    assert isinstance(inside, ConvolutionalNetwork)
+    return inside
+
+
 def plain_copy(architecture: Architecture) -> nn.Sequential:
     """The network of PyTorch's own layers, normalisation left out."""
-    model = architecture.build()
+    model = built(architecture)
     layers = [layer for conv in model.convolutions for layer in (conv, nn.ReLU(), nn.MaxPool2d(2))]
     return nn.Sequential(*layers, nn.Flatten(), model.linear)
 
@@ -45,12 +53,12 @@ def operations(architecture: Architecture, images: int, dual: bool) -> float:
     """Additions and multiplications of a forward and a backward pass; the latter is twice the former in every layer
     but the first, which has no gradient of its images to compute unless y needs it."""
     (height, width), total = architecture.shape[1:], 0.0
-    for number, convolution in enumerate(architecture.build().convolutions):
+    for number, convolution in enumerate(built(architecture).convolutions):
         assert isinstance(convolution, nn.Conv2d)
         passes = 3 if number or dual else 2
         total += passes * 2 * height * width * convolution.weight.numel()
         height, width = height // 2, width // 2
-    return images * (total + 3 * 2 * architecture.build().linear.weight.numel())
+    return images * (total + 3 * 2 * built(architecture).linear.weight.numel())
 
 
 def bare_pass(model: nn.Module, images: Tensor, labels: Tensor, dual: bool) -> Callable[[], object]:
@@ -75,7 +83,7 @@ def measured(old: Path, block: dict[str, Any], method: str, turns: int, threads:
     """One row of the CSV."""
     settings = {name: value for name, value in block["problem"].items() if name != "name"}
     settings |= {"classes": tuple(settings["classes"])} if "classes" in settings else {}
-    problem, dual = Universal(**settings), method == "dec_fedtrack"
+    problem, dual = Universal.make(settings), method == "dec_fedtrack"
     trainer = numbers(block["trainers"][method])
     asked = {"problem": "universal", "problem_settings": settings, "trainer": method, "settings": trainer}
     suites = [Version(folder, asked | {"nodes": NODES}, threads) for folder in (old, ROOT)]

@@ -42,7 +42,8 @@ def main() -> None:
     except ModuleNotFoundError:
         Net = importlib.import_module("robustbench_dec.network").Network
     asked = json.loads(sys.stdin.readline())
-    problem = part(f"robustbench_dec.problems.{asked['problem']}", "Problem")(**asked["problem_settings"])
+    cls, settings = part(f"robustbench_dec.problems.{asked['problem']}", "Problem"), asked["problem_settings"]
+    problem = cls.make(settings) if hasattr(cls, "make") else cls(**settings)
     trainer = part(f"trainers.{asked['trainer']}", "Trainer")(**asked["settings"])
     net = Net(ring(asked["nodes"], 1 / 3))
     oracle = Oracle(problem, net.nodes, 0, net.ledger)

@@ -6,7 +6,7 @@ from pathlib import Path
 USERS = "robustbench_dec_user_"
 """How the modules of users' own files are called."""
 
-PLUGGED = (USERS, "trainers.", "attacks.", "robustbench_dec.shelves.")
+PLUGGED = (USERS, "trainers.", "attacks.", "architectures.", "robustbench_dec.shelves.")
 """The modules whose authors want to read file and line in the sentence."""
 
 

@@ -157,12 +157,23 @@ class _Kind(NamedTuple):
     inside: list[Any]  # the plain types that it is made of
 
 
+def as_kind(whose: str, name: str, value: Any, hint: Any) -> Any:
+    """One value as the type that is declared for it, or refused in one sentence."""
+    return _checked(whose, name, value, _Kind(_adapter(hint), _inside(hint)))
+
+
+def hints_of(declared: Any) -> dict[str, Any]:
+    """The types that a class or a function declares, with their rules."""
+    try:
+        return get_type_hints(declared, include_extras=True)
+    except NameError as error:
+        name = declared.__qualname__.removesuffix(".__init__")
+        raise BadInput(f"the types of {name}'s settings cannot be told: {error}") from error
+
+
 @functools.cache
 def _kinds(cls: type[Part]) -> dict[str, _Kind]:
-    try:
-        hints = get_type_hints(cls, include_extras=True)
-    except NameError as error:
-        raise BadInput(f"the types of {cls.__name__}'s settings cannot be told: {error}") from error
+    hints = hints_of(cls)
     return {name: _Kind(_adapter(hints[name]), _inside(hints[name])) for name in settable(cls)}
 
 

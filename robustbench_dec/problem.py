@@ -12,8 +12,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from robustbench_dec.architecture import Architecture
 from robustbench_dec.data import Dataset
-from robustbench_dec.models import Architecture
 from robustbench_dec.parts import Part
 
 Batch = tuple[Tensor, ...]
@@ -29,6 +29,9 @@ class Problem(Part, ABC):
 
     whole_data: ClassVar[tuple[str, ...]] = ()
     """Cached properties that hold the data of all nodes."""
+
+    places: ClassVar[tuple[str, ...]] = ()
+    """Settings that may be paths to a user's own files, which an identity tells by name and <setting>_sha256."""
 
     has_dual: ClassVar[bool] = True
     """Whether there is a y; without one, only methods without y can train on it."""

@@ -16,21 +16,30 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
+from torch import nn
+
 from robustbench_dec.errors import USERS, BadInput, raised
 from robustbench_dec.parts import Part, Source, number
-from robustbench_dec.trainer import Trainer
 
-__all__ = ["SHELVES", "beside", "broken", "find", "kind_of", "known", "make", "names", "number", "title", "usable"]
+__all__ = [
+    "SHELVES", "beside", "broken", "find", "kind_of", "known", "located", "make", "names", "number", "title", "usable",
+]  # fmt: skip
 
 P = TypeVar("P", bound=Part)
+T = TypeVar("T")
 
-Adapt = Callable[[Callable[..., Any]], type[P] | None]
+Adapt = Callable[[Callable[..., Any]], type[T] | None]
 """What makes a part of a class or function that is none; None if it cannot."""
 
 PRIVATE = "robustbench_dec.shelves"
-"""Where shelves are as modules if `attacks` or `trainers` is somebody else's; and in a wheel, which has them there."""
+"""Where shelves are as modules if, say, `attacks` is somebody else's; and in a wheel, which has them there."""
 
-SHELVES = {"trainer": "trainers", "attack": "attacks", "problem": "robustbench_dec.problems"}
+SHELVES = {
+    "trainer": "trainers",
+    "attack": "attacks",
+    "problem": "robustbench_dec.problems",
+    "architecture": "architectures",
+}
 """What is on which shelf."""
 
 
@@ -45,7 +54,7 @@ def broken(kind: str) -> dict[str, str]:
     reasons = {}
     for name in names(kind):
         try:
-            _on_shelf(kind, name, Part)
+            _on_shelf(kind, name, nn.Module if kind == "architecture" else Part)
         except BadInput as error:
             reasons[name] = str(error)
     return reasons
@@ -83,15 +92,25 @@ def find(kind: str, name: str, contract: type[P], adapt: Adapt[P] | None = None)
 
     A user's file is loaded once as long as it is not edited; `source` of its class tells the sha256 of what was loaded.
     """
+    cls, source = located(kind, name, contract, adapt)
+    if source.sha256 is not None:
+        cls.source = source
+    return cls
+
+
+def located(kind: str, name: str, contract: type[T], adapt: Adapt[T] | None = None) -> tuple[type[T], Source]:
+    """The class behind a name or a path, and where it comes from; for a contract that is not this suite's own."""
     if ".py" in name:
         return _from_file(kind, name, contract, adapt)
     if name not in names(kind):
         raise BadInput(f"no {kind} '{name}'; there are: {', '.join(names(kind))}")
-    return _on_shelf(kind, name, contract)
+    return _on_shelf(kind, name, contract), Source(name)
 
 
 def kind_of(name: str) -> str:
     """Whether a name or a path is a trainer's or an attack's; a class in a file is asked what it is."""
+    from robustbench_dec.trainer import Trainer  # which needs problems, and these the shelf of networks
+
     if name.startswith("torchattacks:") or name.endswith(".safetensors"):
         return "attack"
     if ".py" in name:
@@ -135,7 +154,7 @@ def make(cls: type[P], settings: Mapping[str, Any]) -> P:
     return cls.make(settings)
 
 
-def _on_shelf(kind: str, name: str, contract: type[P]) -> type[P]:
+def _on_shelf(kind: str, name: str, contract: type[T]) -> type[T]:
     try:
         module = importlib.import_module(f"{_shelf(kind).__name__}.{name}")
     except (Exception, SystemExit) as error:  # whatever a half-written file raises
@@ -143,7 +162,7 @@ def _on_shelf(kind: str, name: str, contract: type[P]) -> type[P]:
     return _only(kind, name, [cls for cls in _own(module) if issubclass(cls, contract)])
 
 
-def _from_file(kind: str, name: str, contract: type[P], adapt: Adapt[P] | None) -> type[P]:
+def _from_file(kind: str, name: str, contract: type[T], adapt: Adapt[T] | None) -> tuple[type[T], Source]:
     file, wanted = _file(name)
     if not file.is_file():
         raise BadInput(f"no file {file} for the {kind} '{name}'; give it as path/to/file.py:Class")
@@ -162,12 +181,10 @@ def _from_file(kind: str, name: str, contract: type[P], adapt: Adapt[P] | None) 
             if adapt
             else ""
         )
-        raise BadInput(
-            f"{file} has no {what} that is a subclass of robustbench_dec.{kind}.{contract.__name__}{or_else}"
-        )
+        parent = f"robustbench_dec.{kind}.{contract.__name__}" if issubclass(contract, Part) else "torch.nn.Module"
+        raise BadInput(f"{file} has no {what} that is a subclass of {parent}{or_else}")
     chosen = _only(kind, name, found)
-    chosen.source = Source(file.stem, chosen.__name__, sha256)
-    return chosen
+    return chosen, Source(file.stem, chosen.__name__, sha256)
 
 
 def _file(name: str) -> tuple[Path, str]:
@@ -206,8 +223,11 @@ def _own(module: ModuleType) -> list[type]:
     return [cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == module.__name__]
 
 
-def _only(kind: str, name: str, classes: Iterable[type[P]]) -> type[P]:
+def _only(kind: str, name: str, classes: Iterable[type[T]]) -> type[T]:
+    """The one class that is meant; those whose names begin with an underscore are parts of another."""
     classes = list(classes)
+    if len(classes) > 1:
+        classes = [cls for cls in classes if not cls.__name__.startswith("_")]
     if len(classes) != 1:
         there = ", ".join(cls.__name__ for cls in classes) or "none"
         raise BadInput(f"the {kind} '{name}' should be one class, but its file has: {there}; say which after a colon")

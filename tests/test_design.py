@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 from robustbench_dec import shelf
 from robustbench_dec.attack import Attack
@@ -17,7 +18,7 @@ from robustbench_dec.problem import Problem
 from robustbench_dec.trainer import Trainer
 from tests.support import ROOT
 
-CONTRACTS: dict[str, Any] = {"trainer": Trainer, "attack": Attack, "problem": Problem}
+CONTRACTS: dict[str, Any] = {"trainer": Trainer, "attack": Attack, "problem": Problem, "architecture": nn.Module}
 UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 
 
@@ -48,16 +49,16 @@ def roots(path: Path) -> set[str]:
 @pytest.mark.slow
 def test_the_core_imports_no_shelf() -> None:
     for path in files_in("robustbench_dec"):
-        assert roots(path).isdisjoint({"attacks", "trainers", "tests"}), path
+        assert roots(path).isdisjoint({"architectures", "attacks", "trainers", "tests"}), path
 
 
 def test_files_on_a_shelf_do_not_lean_on_each_other() -> None:
-    for path in files_in("attacks", "trainers"):
-        assert roots(path).isdisjoint({"attacks", "trainers", "tests", ""}), path
+    for path in files_in("architectures", "attacks", "trainers"):
+        assert roots(path).isdisjoint({"architectures", "attacks", "trainers", "tests", ""}), path
 
 
 def test_a_shelf_itself_is_one_docstring() -> None:
-    for name in ("attacks", "trainers"):
+    for name in ("architectures", "attacks", "trainers"):
         (only,) = parsed(ROOT / name / "__init__.py").body
         assert isinstance(only, ast.Expr) and isinstance(only.value, ast.Constant), name
 
@@ -66,7 +67,7 @@ def test_a_file_on_a_shelf_is_one_part_that_explains_itself() -> None:
     for kind, contract in CONTRACTS.items():
         assert len(shelf.names(kind)) >= 3
         for name in shelf.names(kind):
-            cls: Any = shelf.find(kind, name, contract)  # refuses a file with two parts, or with none
+            cls, _ = shelf.located(kind, name, contract)  # refuses a file with two parts, or with none
             assert cls.__doc__ and not cls.__doc__.startswith(f"{cls.__name__}("), name  # dataclasses make one up
             tree = parsed(ROOT / shelf.SHELVES[kind].replace(".", "/") / f"{name}.py")
             assert len(ast.get_docstring(tree) or "") > 40, name
@@ -75,7 +76,7 @@ def test_a_file_on_a_shelf_is_one_part_that_explains_itself() -> None:
 
 @pytest.mark.slow
 def test_nothing_is_unpickled() -> None:
-    for path in files_in("robustbench_dec", "attacks", "trainers", "benchmarks"):
+    for path in files_in("robustbench_dec", "architectures", "attacks", "trainers", "benchmarks"):
         assert roots(path).isdisjoint(UNPICKLERS), path
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -89,7 +90,7 @@ def test_nothing_is_unpickled() -> None:
 
 @pytest.mark.slow
 def test_every_file_says_what_it_is_for() -> None:
-    for path in files_in("robustbench_dec", "attacks", "trainers", "tests"):
+    for path in files_in("robustbench_dec", "architectures", "attacks", "trainers", "tests"):
         assert path.name == "__main__.py" or ast.get_docstring(parsed(path)), path
 
 

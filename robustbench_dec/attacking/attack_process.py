@@ -25,12 +25,12 @@ from torch import Tensor, nn
 
 import robustbench_dec
 from robustbench_dec import files
+from robustbench_dec.architecture import NormalisedNetwork, flat_parameters
 from robustbench_dec.attack import Attack, device_of, eval_mode
 from robustbench_dec.attacking import wire
 from robustbench_dec.attacking.evaluate import Limits, Played
 from robustbench_dec.attacking.model_use import copied, digest
 from robustbench_dec.errors import BadInput
-from robustbench_dec.models import ConvolutionalNetwork, flat_parameters
 from robustbench_dec.parts import Source
 
 LOOK = 0.05
@@ -266,7 +266,10 @@ class Apart:
         try:
             opened.ask({"do": "make", "settings": self.attack.given})
             network = self.network
-            card = network.architecture.as_json() if isinstance(network, ConvolutionalNetwork) else None
+            # One from a user's own file stays here: its code is the network author's, not the attack's to run.
+            card = None
+            if isinstance(network, NormalisedNetwork) and network.architecture.source_sha256 is None:
+                card = network.architecture.as_json()
             x = torch.zeros(0) if card is None else flat_parameters(network)
             sha256 = opened.ask({"do": "network", "card": card, **self.about}, x=x).words["sha256"]
             self.stays = card is None or sha256 != digest(network)  # or it is not what its card says

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_dec import parts
+from robustbench_dec.architecture import Architecture
 from robustbench_dec.attack import Attack, as_floats
 from robustbench_dec.attacking import find_attack, wire
 from robustbench_dec.attacking.evaluate import check_methods, play
 from robustbench_dec.attacking.model_use import PassCounter, digest
 from robustbench_dec.errors import BadInput, raised
-from robustbench_dec.models import Architecture
 
 
 def waiting(control: socket.socket) -> None:
@@ -137,8 +137,7 @@ class Serving:
         self.classes = classes
         self.network = None
         if card is not None:
-            fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in card.items()}
-            self.network = Architecture(**fields), tensors["x"]
+            self.network = Architecture(**card), tensors["x"]
         self.attack.check(tuple(shape), classes)
         sha256 = digest(self.network[0].build(self.network[1])) if self.network is not None else None
         return {"sha256": sha256}, {}

@@ -4,25 +4,37 @@
 
 As the paper writes it, a + y is not clamped to [0, 1] in training; `clamp = true` clamps it, as attacks must. With
 `mirrored = true` every node holds the left-right mirror image of each of its images too, so m is twice as large; with
-`normalised = false` the network sees the pixels as they are, instead of with mean 0 and deviation 1.
+`normalised = false` the network sees the pixels as they are, instead of with mean 0 and deviation 1; a network of one's
+own sees them as they are unless it is true. `model` is a network of the shelf `architectures/`, or path/to/net.py:Net;
+its own settings (a CNN's `kernel`) stand beside the problem's.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from robustbench_dec import data
-from robustbench_dec.models import Architecture, ConvolutionalNetwork, flat_parameters, pixel_statistics
-from robustbench_dec.parts import Radius, must
+from robustbench_dec.architecture import (
+    Architecture,
+    Blueprint,
+    NormalisedNetwork,
+    blueprint,
+    flat_parameters,
+    pixel_statistics,
+)
+from robustbench_dec.parts import Radius, must, settable
 from robustbench_dec.problem import Batch, Classifier
 
-KERNEL = must(" must be an odd number of pixels", lambda kernel: kernel >= 1 and kernel % 2 == 1)
 MODELS = {(1, 8, 8): "cnn1", (1, 28, 28): "cnn2", (3, 32, 32): "cnn3"}
-"""The network that is taken for images of a shape when none is named."""
+"""The network that is taken for images of a shape when none is named; they have the same settings."""
+
+OTHERWISE = "cnn3"
+"""The network for images of any other shape."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +43,10 @@ class Universal(Classifier):
 
     dual_settings: ClassVar[tuple[str, ...]] = ("eps", "clamp")
     whole_data: ClassVar[tuple[str, ...]] = ("images",)
+    places: ClassVar[tuple[str, ...]] = ("dataset", "model")
     dataset: str = "digits"
     classes: tuple[str, ...] | None = None
     model: str | None = None
-    kernel: Annotated[int, KERNEL] = 5
     eps: Annotated[Radius, must(", the radius of y, must be at most 1 for images in [0, 1]", lambda eps: eps <= 1)] = (
         0.1
     )
@@ -42,7 +54,39 @@ class Universal(Classifier):
     split: str = "iid"
     validation: float = 0.1
     mirrored: bool = False
-    normalised: bool = True
+    normalised: bool | None = None
+    model_settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def make(cls, settings: Mapping[str, Any]) -> Self:
+        """From settings by name; those that the problem does not know are its network's."""
+        own = {name: value for name, value in settings.items() if name in cls._own()}
+        return super().make(own | {"model_settings": {name: settings[name] for name in settings if name not in own}})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whose = type(self).__name__
+        object.__setattr__(self, "model_settings", self.blueprint.settings(self.model_settings, whose, self._own()))
+        if self.normalised is None:
+            object.__setattr__(self, "normalised", self.blueprint.source.sha256 is None)
+
+    @classmethod
+    def _own(cls) -> tuple[str, ...]:
+        """The problem's settings, without its network's."""
+        return tuple(name for name in settable(cls) if name != "model_settings")
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting by name, the network's own among them; a user's own file by the sha256 of its source."""
+        source = self.blueprint.source
+        named = {name: getattr(self, name) for name in self._own()} | dict(self.model_settings)
+        if source.sha256 is not None:
+            named |= {"model": source.label, "model_sha256": source.sha256}
+        return named
+
+    @cached_property
+    def blueprint(self) -> Blueprint:
+        """The class of the network, loaded once."""
+        return blueprint(self.model or OTHERWISE)
 
     @cached_property
     def images(self) -> data.Dataset:
@@ -52,15 +96,23 @@ class Universal(Classifier):
     @cached_property
     def architecture(self) -> Architecture:
         """The network's card; its normalisation, if any, comes from the training images."""
-        shape = self.images.shape
-        name = self.model or MODELS.get(shape, "cnn3")
+        shape, source = self.images.shape, self.blueprint.source
         mean, std = pixel_statistics(self.images.train_images)
         if not self.normalised:
             mean, std = (0.0,) * len(mean), (1.0,) * len(std)
-        return Architecture(name, shape, len(self.images.classes), mean, std, self.kernel)
+        card = Architecture(
+            name=source.label if self.model else MODELS.get(shape, OTHERWISE),
+            shape=shape,
+            classes=len(self.images.classes),
+            mean=mean,
+            std=std,
+            source_sha256=source.sha256,
+            **self.model_settings,
+        )
+        return card.at(self.model)
 
     @cached_property
-    def network(self) -> ConvolutionalNetwork:
+    def network(self) -> NormalisedNetwork:
         """The module whose parameters are swapped in for every evaluation."""
         return self.architecture.build()
 

@@ -59,7 +59,7 @@ def finish(
         dataset=run.data_set,
         method=run.method,
         seed=run.seed,
-        named=Named(problem=run.problem_name, trainer=run.trainer),
+        named=Named(problem=run.problem_name, trainer=run.trainer, **run.places),
         settings=run.settings,
         parameters=stacks["X"].shape[1],
         spectral_rate=spent.spectral_rate,

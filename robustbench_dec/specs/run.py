@@ -1,7 +1,8 @@
 """One run as it is asked for: its network, its parts, its budget and its curve; resolved once, with an id."""
 
+import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,11 @@ class RunSpec:
         return str(self.problem.get("name", "universal"))
 
     @property
+    def places(self) -> dict[str, str]:
+        """The names or paths by which the problem's data and network were asked for."""
+        return {name: str(self.problem[name]) for name in self._problem.places if self.problem.get(name)}
+
+    @property
     def method(self) -> str:
         """How results call the trainer."""
         return self._trainer.source.name
@@ -174,7 +180,9 @@ class RunSpec:
 
     def build_problem(self) -> Problem:
         """The problem, without the data that another one may have loaded."""
-        return replace(self._problem)
+        problem = copy.copy(self._problem)
+        problem.release()
+        return problem
 
     def build_trainer(self) -> Trainer:
         """The trainer."""

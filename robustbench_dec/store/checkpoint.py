@@ -3,18 +3,21 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import safetensors.torch
+from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from robustbench_dec.architecture import Architecture
 from robustbench_dec.errors import BadInput
-from robustbench_dec.models import Architecture
 
 
-def load_checkpoint(path: Path, device: str = "cpu") -> nn.Module:
-    """The average network of a checkpoint file (safetensors; pickles are refused)."""
+def load_checkpoint(path: Path, device: str = "cpu", place: str | None = None) -> nn.Module:
+    """The average network of a checkpoint file (safetensors; pickles are refused).
+
+    `place`: where the source of a network from a user's own file lies, if not in the current folder.
+    """
     try:
         with safe_open(path, "pt", device=device) as handle:
             card = json.loads((handle.metadata() or {}).get("architecture", "null"))
@@ -26,11 +29,10 @@ def load_checkpoint(path: Path, device: str = "cpu") -> nn.Module:
     if card is None:
         raise BadInput(f"{path} has no network card in its metadata; checkpoints of this suite have one")
     try:
-        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in card.items()}
-        architecture = Architecture(**fields)
-    except (TypeError, AttributeError) as error:
+        architecture = Architecture.model_validate(card)
+    except ValidationError as error:
         raise BadInput(f"{path} has a network card that this suite cannot read: {card}") from error
-    return architecture.build(X.mean(0))
+    return architecture.at(place).build(X.mean(0))
 
 
 def checkpoint_bytes(stacks: Mapping[str, Tensor], architecture: Architecture | None) -> bytes:

@@ -15,20 +15,32 @@ def problem_of(record: RunRecord) -> Classifier:
 
     The feasible set of y, which an attack does not ask for, is left out.
     """
-    settings = {name: value for name, value in record.settings.problem.items() if name not in ("name", "source_sha256")}
+    recorded = record.settings.problem
     cls = shelf.find("problem", record.named.problem, Problem)  # type: ignore[type-abstract]
     if not issubclass(cls, Classifier):
         raise BadInput(
             f"{record.id} was trained on the problem '{record.named.problem}', which has no images to attack; take a "
             "classifier"
         )
-    if record.settings.problem.get("source_sha256") != cls.source.sha256:
+    if recorded.get("source_sha256") != cls.source.sha256:
         raise BadInput(f"{record.named.problem} was edited since {record.id} was trained on it; train again")
-    about_data = {name: value for name, value in settings.items() if name not in cls.dual_settings}
-    return _problem(cls, json.dumps(about_data, sort_keys=True))
+    digests = {f"{place}_sha256": place for place in cls.places}
+    beside = ("name", "source_sha256", *digests, *cls.dual_settings)
+    settings = {name: value for name, value in recorded.items() if name not in beside}
+    own = {digest: place for digest, place in digests.items() if digest in recorded}
+    settings |= {place: getattr(record.named, place) or recorded[place] for place in own.values()}
+    problem = _problem(cls, json.dumps(settings, sort_keys=True), tuple(str(recorded[digest]) for digest in own))
+    for digest, place in own.items():
+        if problem.settings().get(digest) != recorded[digest]:
+            raise BadInput(
+                f"{settings[place]} was edited since {record.id} was trained with it (its sha256 was "
+                f"{recorded[digest][:12]}...); put back what it was, or train again"
+            )
+    return problem
 
 
 @functools.cache
-def _problem(cls: type[Classifier], settings: str) -> Classifier:
+def _problem(cls: type[Classifier], settings: str, digests: tuple[str, ...]) -> Classifier:
+    """One for all records that tell the same settings and the same files."""
     given: dict[str, Any] = json.loads(settings)
     return shelf.make(cls, given)

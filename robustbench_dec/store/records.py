@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from robustbench_dec import files
-from robustbench_dec.models import Architecture
+from robustbench_dec.architecture import Architecture
 from robustbench_dec.store.bits import unpack
 
 SCHEMA = 1
@@ -108,6 +108,8 @@ class Named(Record):
 
     problem: str
     trainer: str
+    model: str | None = None
+    dataset: str | None = None
 
 
 class Clean(Record):

@@ -234,7 +234,7 @@ class Run:
     def model(self, device: str = "cpu") -> nn.Module:
         """The network with the average parameters x-bar, after its bytes were checked."""
         self._checkpoint()
-        return load_checkpoint(self.folder / CHECKPOINT, device).to(device)
+        return load_checkpoint(self.folder / CHECKPOINT, device, self.record.named.model).to(device)
 
     def _checkpoint(self) -> bytes:
         path = self.folder / CHECKPOINT

@@ -46,7 +46,7 @@ class Entry:
                 f"{self.checkpoint} has not the sha256 that its card tells; it is damaged or was changed, so fetch or "
                 "train it again"
             )
-        return load_checkpoint(self.checkpoint, device).to(device)
+        return load_checkpoint(self.checkpoint, device, self.record.named.model).to(device)
 
     def problem(self) -> Classifier:
         """Its data, as it was trained on them."""

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_dec import load_model, shelf
+from robustbench_dec.architecture import Architecture
 from robustbench_dec.attack import Attack, distances, slack
 from robustbench_dec.attacking import torchattacks_shelf as library
 from robustbench_dec.attacking.evaluate import evaluate, propose
 from robustbench_dec.attacking.find_attack import attack_named
 from robustbench_dec.errors import BadInput
-from robustbench_dec.models import Architecture
 
 TINY = {
     **{"steps": "2", "n_queries": "3", "max_iterations": "10", "binary_search_steps": "1", "nb_sample": "4"},
@@ -37,15 +37,16 @@ def built(name: str, eps: str | None = None, **settings: Any) -> Attack:
     return shelf.make(cls, {"eps": radius, **tiny, **settings})
 
 
-def network(shape: tuple[int, ...], classes: int) -> nn.Module:
+def network(shape: tuple[int, int, int], classes: int) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         colours = shape[0]
         name = "cnn2" if colours == 1 else "cnn3"
-        return Architecture(name, shape, classes, (0.5,) * colours, (0.25,) * colours).build()
+        mean, std = (0.5,) * colours, (0.25,) * colours
+        return Architecture(name=name, shape=shape, classes=classes, mean=mean, std=std).build()
 
 
-def images_for(model: nn.Module, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+def images_for(model: nn.Module, shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
     images = torch.rand(3, *shape, generator=torch.Generator().manual_seed(1))
     return images, model(images).argmax(1)
 

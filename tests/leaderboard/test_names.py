@@ -38,13 +38,13 @@ def test_two_networks_never_share_a_given_name() -> None:
 @pytest.mark.parametrize("missing", [True, False])
 def test_a_setting_that_is_not_said_is_its_default(missing: bool) -> None:
     """A record that is older than a setting reads as one that says the default."""
-    said: dict[str, object] = {"name": "universal", "dataset": "mnist", "normalised": True}
+    said: dict[str, object] = {"name": "universal", "dataset": "mnist", "mirrored": False}
     if missing:
-        del said["normalised"]
-    assert names.filled("problem", said)["normalised"] is True
-    raw = {f"problem.{name}": value for name, value in names.filled("problem", said | {"normalised": False}).items()}
+        del said["mirrored"]
+    assert names.filled("problem", said)["mirrored"] is False
+    twice = {f"problem.{name}": value for name, value in names.filled("problem", said | {"mirrored": True}).items()}
     own = {f"problem.{name}": value for name, value in names.filled("problem", said).items()}
-    assert named(raw, own, given=("K-GT", None)) == ["K-GT", "K-GT (normalised pixels)"]
+    assert named(twice, own, given=("K-GT", None)) == ["K-GT", "K-GT (images as they are)"]
 
 
 def test_the_normalised_networks_of_the_zoo_read_as_normalised(tracked: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from robustbench_dec import convolution
-from robustbench_dec.models import Architecture
+from robustbench_dec.architecture import Architecture
 
 
 @st.composite
@@ -109,7 +109,7 @@ def test_an_images_result_does_not_depend_on_the_images_beside_it() -> None:
 
 @pytest.mark.slow
 def test_the_network_takes_it_for_one_colour_and_works_under_torch_func() -> None:
-    model = Architecture("cnn2", (1, 28, 28), 10, (0.1,), (0.3,)).build()
+    model = Architecture(name="cnn2", shape=(1, 28, 28), classes=10, mean=(0.1,), std=(0.3,)).build()
     images = torch.rand(2, 1, 28, 28, requires_grad=True)
     names = set()
 

@@ -154,7 +154,8 @@ def test_a_broken_file_on_a_shelf_breaks_itself_alone(
 @pytest.mark.slow
 def test_commands_go_on_beside_broken_files(tmp_path: Path) -> None:
     """In copies of the shelves, as processes of their own: nothing imports all parts before anything is asked for."""
-    shutil.copytree(ROOT / "robustbench_dec", tmp_path / "robustbench_dec")
+    for name in ("robustbench_dec", "architectures"):
+        shutil.copytree(ROOT / name, tmp_path / name)
     for name in ("trainers", "attacks"):
         shutil.copytree(ROOT / name, tmp_path / name)
         (tmp_path / name / "half.py").write_text(BAD_FILES["half-written"][0])
@@ -248,7 +249,8 @@ BIB = """@misc{nobody2026new,
 @pytest.mark.slow
 def test_a_file_dropped_on_a_shelf_is_all_it_takes(tmp_path: Path) -> None:
     """In copies of the shelves, as a process of its own: promises, titles, a table and BibTeX of two new files."""
-    shutil.copytree(ROOT / "robustbench_dec", tmp_path / "robustbench_dec")
+    for name in ("robustbench_dec", "architectures"):
+        shutil.copytree(ROOT / name, tmp_path / name)
     for name, text in (("trainers", text_of("trainer")), ("attacks", text_of("attack"))):
         shutil.copytree(ROOT / name, tmp_path / name)
         (tmp_path / name / "brand_new.py").write_text(text.replace("steps: int", "title = 'New-FGM'\n    steps: int"))

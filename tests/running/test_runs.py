@@ -386,8 +386,8 @@ def test_a_checkpoint_of_another_architecture_is_refused(tmp_path: Path) -> None
     changes: list[tuple[dict[str, object], str]] = [
         ({"name": "cnn1", "classes": 2}, "1,498; it belongs to another architecture"),
         ({"kernel": 3}, "it belongs to another architecture"),
-        ({"name": "resnet"}, "no network 'resnet'; there are: cnn1"),
-        ({"depth": 3}, "network card"),
+        ({"name": "resnet"}, "no architecture 'resnet'; there are: cnn1"),
+        ({"depth": 3}, "cnn1 has no setting 'depth'; there are: kernel"),
     ]
     for bad, words in changes:
         with pytest.raises(BadInput, match=words):

@@ -149,7 +149,7 @@ def test_wrong_wishes_are_refused_with_what_there_is(at_home: zoo.Entry, made: M
 def test_the_package_alone_finds_its_models(entry: zoo.Entry, tmp_path: Path) -> None:
     """As an installed wheel lies there: the package, the shelves and zoo_files, no checkout around them."""
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    shelves = {f"robustbench_dec.shelves.{name}": name for name in ("attacks", "trainers")}
+    shelves = {f"robustbench_dec.shelves.{name}": name for name in ("architectures", "attacks", "trainers")}
     assert packages["package-dir"] == {"robustbench_dec.zoo_files": "results/zoo"} | shelves
     assert "robustbench_dec.zoo_files" in packages["packages"]
     assert packages["package-data"]["robustbench_dec.zoo_files"] == ["*/*.safetensors", "*/*.json"]
