@@ -603,8 +603,8 @@ def test_a_profile_changes_what_it_names_and_gets_its_own_runs(finished: Made) -
 def test_a_missing_checkpoint_is_trained_again_only_when_a_cell_is_missing(made: Made) -> None:
     folder = made.folders[0]
     whole = (folder / "checkpoint.safetensors").read_bytes()
-    for folder in made.folders:
-        (folder / "checkpoint.safetensors").unlink()
+    for emptied in made.folders:
+        (emptied / "checkpoint.safetensors").unlink()
     next((folder / "attacks").glob("fgsm-0.05-*.json")).unlink()
     by_path.make(made.specification, made.results)
     assert (folder / "checkpoint.safetensors").read_bytes() == whole
