@@ -6,14 +6,16 @@ The library's own default alpha = 2/255 does not grow with the radius, which mak
 alpha = rel_alpha eps unless it is given.
 """
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+import torch
 import torchattacks
 from torch import Tensor, nn
 
-from robustbench_dec.attack import Attack
+from robustbench_dec.attack import Attack, Look, tell
 from robustbench_dec.errors import BadInput
 from robustbench_dec.parts import at_least
 
@@ -50,5 +52,17 @@ class PGD(Attack):
         attack = torchattacks.PGD(
             model, eps=self.eps, alpha=self.step_size, steps=self.steps, random_start=self.random_start
         )
-        attacked: Tensor = attack(images, labels)
+        step = itertools.count()
+
+        def look(module: nn.Module, inputs: tuple[Tensor, ...], logits: Tensor) -> None:
+            with torch.no_grad():
+                loss = nn.functional.cross_entropy(logits.detach(), labels).item()
+                right = (logits.argmax(1) == labels).double().mean().item()
+            tell(model, Look("pgd", next(step), loss, right, len(labels)))
+
+        watch = model.register_forward_hook(look)
+        try:
+            attacked: Tensor = attack(images, labels)
+        finally:
+            watch.remove()
         return attacked

@@ -1,125 +1,221 @@
-"""UAP by stochastic projected gradient ascent (SPGD; Shafahi et al. 2020), ONE perturbation y for all images:
+"""UAP: ONE perturbation y for all images, the worst that several ascents find. It learns on training images only.
 
-    y <- P_eps(y + alpha_t d(g)),   g = grad_y mean_j min(cross_entropy(h(a_j + y), b_j), beta)     per minibatch
+    search     `search` steps towards each class c from y = 0;   c* = the class whose y leaves the fewest images right
+    away       g = grad_y mean_j cross_entropy(h(clip(a_j + y)), b_j)          per minibatch (Shafahi et al. 2020, SPGD)
+    towards    g = - grad_y mean_j cross_entropy(h(clip(a_j + y)), c*)
+    step       y <- P_eps(y + alpha_t d(g)),   alpha_t = rel_alpha eps (1 - t / steps), or constant without `decay`
+    SGA        y <- P_eps(y + alpha_t sign(mean of inner gradients)): one outer step from the OLD y; the inner gradients
+               are those along sign steps of alpha_t on minibatches of 10, which start at y (Liu et al. 2023)
 
-d(g) is g itself (`gradient`, as the paper prints it), its sign, Adam's direction, or the sign of m <- 0.9 m + g / |g|_1
-(`momentum`). alpha_t = alpha, or alpha (1 - t / steps) for t = 0, 1, ... with `decay`. y is fitted on training images,
-where the worst of all ascents is chosen too; at test time a + y is clipped to [0, 1], and so it is here if `clamp`.
+d(g) is the sign of m <- 0.9 m + g / |g|_1 (`momentum`), the sign of g, or Adam's direction. From the search's y start
+`restarts` ascents of each kind, away and towards c*, and `sga` of SGA, each with minibatches of its own; without a
+search they start at y = 0, and then at random points, and all go away. Every ascent is judged at `looks` places of its
+way on `judged` training images, the same ones for every network: the iterate that leaves the fewest right is taken,
+wherever it was found.
 
-Where ascents start: the first of `restarts` at y = 0, the others at random points. Such ascents end in many different
-places where the strongest y sends all images to one class, as on MNIST. So with `targeted` = T > 0 there is a search
-for that class first: T steps towards each class c, that is with -cross_entropy(h(a_j + y), c) for the loss; from the
-y that leaves the fewest training images right, two ascents start, one by the loss above, one further towards its class.
+Radii of a sweep share the search and the restarts with `anchor`, one of the radii: there the whole is done; the others
+start from that y, stretched by eps / anchor, with one ascent of each kind, away, towards the class that it hits most,
+and SGA if `sga`.
 """
 
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robustbench_dec.attack import Attack, Shift, accuracy
+from robustbench_dec.attack import Attack, Look, Shift, as_floats, device_of, number_of_classes, tell
 from robustbench_dec.errors import BadInput
-from robustbench_dec.parts import BatchSize, Count, Size, at_least, must
+from robustbench_dec.parts import BatchSize, Count, Radius, Size, at_least
 
-BETA = must(", the cap of the loss, must be a positive and finite number", lambda beta: 0 < beta < math.inf)
-JUDGED = 2000
-"""Training images on which the ends of ascents are compared."""
+KEY = 2405_00965
+"""Of the draw of the judged images."""
+
+INNER = 10
+"""Images of an inner step of SGA."""
+
+Direction = Callable[[Tensor, float], Tensor]
+"""d(g) at y, for a step of alpha."""
 
 
 @dataclass(frozen=True)
 class UAP(Attack):
-    """`steps` minibatches of `batch` training images; alpha = rel_alpha eps unless it is given."""
+    """Steps of the search and of the ascents, how many ascents, how often they are judged and on how many images."""
 
     title: ClassVar[str] = "UAP"
     universal: ClassVar[bool] = True
     standard: ClassVar[bool] = True
 
-    step: Literal["gradient", "sign", "adam", "momentum"] = "sign"
-    steps: Count = 500
+    step: Literal["sign", "adam", "momentum"] = "momentum"
+    steps: Count = 250
     batch: BatchSize = 128
-    rel_alpha: Size = 0.05
-    alpha: Size | None = None
-    beta: Annotated[float, BETA] | None = None
-    restarts: Count = 1
-    clamp: bool = True
-    decay: bool = False
-    targeted: Annotated[int, at_least(0, "steps towards each class")] = 0
+    rel_alpha: Size = 0.3
+    decay: bool = True
+    search: Annotated[int, at_least(0, "steps towards each class")] = 30
+    restarts: Count = 2
+    sga: Annotated[int, at_least(0, "ascents of SGA")] = 1
+    looks: Count = 5
+    judged: Count = 4000
+    anchor: Radius | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.step == "gradient" and self.alpha is None:
-            raise BadInput(
-                "UAP's raw gradient steps need an alpha of their own: gradients have a scale that eps does not tell; "
-                "alpha = 10 suits the suite's networks"
-            )
-        if self.targeted and self.restarts > 1:
-            raise BadInput(f"UAP starts from its targeted search or at {self.restarts} points; leave one of them out")
+        if self.anchor == 0:
+            raise BadInput("UAP's anchor is a radius from which others start: more than 0")
+        if self.anchor is not None and not self.search:
+            raise BadInput("UAP's anchor shares a search over the radii; without a search leave it out")
 
-    def settings(self) -> dict[str, Any]:
-        settings = super().settings() | {"alpha": self.step_size}
-        return {name: value for name, value in settings.items() if name != "rel_alpha"}
-
-    @property
-    def step_size(self) -> float:
-        """alpha as it is used."""
-        return self.rel_alpha * self.eps if self.alpha is None else self.alpha
+    def groundwork(self) -> "UAP | None":
+        return None if self.anchor in (None, self.eps) else replace(self, eps=self.anchor)
 
     def fit(self, model: nn.Module, images: Tensor, labels: Tensor) -> Shift:
-        """The perturbation that leaves the fewest training images right, among the ends of all ascents."""
-        device = next(model.parameters()).device
-        judged = images[:JUDGED].to(device)
-        ends = self._targeted(model, images, labels, judged) if self.targeted else self._plain(model, images, labels)
-        worst = min(ends, key=lambda y: accuracy(model, (judged + y).clamp(0, 1), labels[:JUDGED]))
-        return Shift(worst.cpu(), eps=self.eps)
+        """The perturbation that leaves the fewest judged training images right, among all that were looked at."""
+        ground = self.groundwork()
+        if ground is not None:
+            return self.fit_from(ground.fit(model, images, labels), model, images, labels)
+        climb = _Climb(self, model, images, labels)
+        zero = torch.zeros(images.shape[1:])
+        if self.search:
+            classes = range(number_of_classes(model, images))
+            found = [climb.up(zero, climb.towards(c), self.search, f"search {c}", looks=1) for c in classes]
+            target = min(classes, key=lambda c: found[c].accuracy)
+            found += climb.on_from(found[target].y, target, self.restarts, self.sga)
+        else:
+            starts = [zero, *(self.eps * (2 * torch.rand(zero.shape) - 1) for _ in range(self.restarts - 1))]
+            found = [climb.up(y, climb.away(), self.steps, f"away {k}") for k, y in enumerate(starts)]
+            found += [climb.up(zero, climb.averaged, self.steps, f"sga {k}") for k in range(self.sga)]
+        return Shift(min(found).y.cpu(), eps=self.eps)
 
-    def _plain(self, model: nn.Module, images: Tensor, labels: Tensor) -> Iterator[Tensor]:
-        for restart in range(self.restarts):
-            y = torch.zeros(images.shape[1:])
-            if restart > 0:
-                y = (torch.rand(images.shape[1:]) * 2 - 1) * self.eps
-            yield self._ascend(model, images, labels, y, self.steps)
+    def fit_from(self, shift: Shift, model: nn.Module, images: Tensor, labels: Tensor) -> Shift:
+        """The same from the anchor's perturbation, stretched to this radius."""
+        climb = _Climb(self, model, images, labels)
+        start = shift.y * (self.eps / shift.eps)
+        hit = climb.hit_most(start)
+        return Shift(min(climb.on_from(start, hit, 1, min(self.sga, 1))).y.cpu(), eps=self.eps)
 
-    def _targeted(self, model: nn.Module, images: Tensor, labels: Tensor, judged: Tensor) -> Iterator[Tensor]:
-        found = []
-        for c in range(model(judged[:1]).shape[1]):
-            y = self._ascend(model, images, labels, torch.zeros(images.shape[1:]), self.targeted, towards=c)
-            found.append((accuracy(model, (judged + y).clamp(0, 1), labels[:JUDGED]), c, y))
-        _, c, y = min(found, key=lambda item: item[:2])
-        yield self._ascend(model, images, labels, y, self.steps)
-        yield self._ascend(model, images, labels, y, self.steps, towards=c)
 
-    def _ascend(
-        self, model: nn.Module, images: Tensor, labels: Tensor, y: Tensor, steps: int, towards: int | None = None
-    ) -> Tensor:
-        device = next(model.parameters()).device
-        y = y.to(device)
-        moment, square = torch.zeros_like(y), torch.zeros_like(y)
-        size = min(self.batch, len(images))
-        for t in range(1, steps + 1):
-            chosen = torch.randint(len(images), (size,))
-            g = self._gradient(model, y, images[chosen].to(device), labels[chosen].to(device), towards)
-            if self.step == "sign":
-                g = g.sign()
-            elif self.step == "momentum":
-                moment = 0.9 * moment + g / g.abs().sum().clamp_min(1e-30)
-                g = moment.sign()
-            elif self.step == "adam":
-                moment, square = 0.9 * moment + 0.1 * g, 0.999 * square + 0.001 * g**2
-                g = (moment / (1 - 0.9**t)) / ((square / (1 - 0.999**t)).sqrt() + 1e-12)
-            alpha = self.step_size * (1 - (t - 1) / steps) if self.decay else self.step_size
-            y = (y + alpha * g).clamp(-self.eps, self.eps)
-        return y
+class Found(NamedTuple):
+    """An iterate and its accuracy on the judged images."""
 
-    def _gradient(self, model: nn.Module, y: Tensor, images: Tensor, labels: Tensor, towards: int | None) -> Tensor:
+    accuracy: float
+    number: int  # of the ascent: the first one of equals is taken
+    y: Tensor
+
+
+class _Climb:
+    """Ascents on one network."""
+
+    def __init__(self, attack: UAP, model: nn.Module, images: Tensor, labels: Tensor) -> None:
+        self.attack, self.model, self.device = attack, model, device_of(model)
+        self.pool, self.pool_labels = images, labels
+        chosen = np.random.Generator(np.random.Philox(KEY)).permutation(len(images))[: attack.judged]
+        self.images, self.labels = as_floats(images[chosen]).to(self.device), labels[chosen].to(self.device)
+        self.ascents = 0
+
+    def on_from(self, start: Tensor, target: int, restarts: int, sga: int) -> Iterator[Found]:
+        """Ascents of all kinds from one y."""
+        for k in range(restarts):
+            yield self.up(start, self.away(), self.attack.steps, f"away {k}")
+            yield self.up(start, self.towards(target), self.attack.steps, f"towards {k}")
+        for k in range(sga):
+            yield self.up(start, self.averaged, self.attack.steps, f"sga {k}")
+
+    def up(self, start: Tensor, direction: Direction, steps: int, name: str, looks: int | None = None) -> Found:
+        """One ascent; the best of the iterates that were looked at."""
+        y, eps, alpha = start.to(self.device), self.attack.eps, self.attack.rel_alpha * self.attack.eps
+        looks, best = min(looks or self.attack.looks, steps), None
+        self.ascents += 1
+        for t in range(steps):
+            alpha_t = alpha * (1 - t / steps) if self.attack.decay else alpha
+            y = (y + alpha_t * direction(y, alpha_t)).clamp(-eps, eps)
+            if (t + 1) * looks // steps > t * looks // steps:  # `looks` times, the last time at the end
+                loss, right = self.judge(y)
+                tell(self.model, Look(name, t + 1, loss, right, len(self.images)))
+                if best is None or right < best.accuracy:
+                    best = Found(right, self.ascents, y)
+        assert best is not None
+        return best
+
+    def judge(self, y: Tensor) -> tuple[float, float]:
+        """The mean loss on the judged images, and the share of them that is right."""
+        loss, right = 0.0, 0
+        for logits, labels in zip(self._answers(y), self.labels.split(1000), strict=True):
+            loss += nn.functional.cross_entropy(logits, labels, reduction="sum").item()
+            right += int((logits.argmax(1) == labels).sum())
+        return loss / len(self.images), right / len(self.images)
+
+    def hit_most(self, y: Tensor) -> int:
+        """The class in which the network sees most of the judged images."""
+        seen = torch.cat([logits.argmax(1) for logits in self._answers(y.to(self.device))])
+        return int(seen.bincount().argmax())
+
+    def _answers(self, y: Tensor) -> Iterator[Tensor]:
+        for images in self.images.split(1000):
+            with torch.no_grad():
+                yield self.model((images + y).clamp(0, 1))
+
+    def away(self) -> Direction:
+        """Up the loss of the true labels."""
+        return _SMOOTHED[self.attack.step](lambda y: self._gradient(y, None, self.attack.batch))
+
+    def towards(self, c: int) -> Direction:
+        """Down the loss of class c for all images."""
+        return _SMOOTHED[self.attack.step](lambda y: self._gradient(y, c, self.attack.batch))
+
+    def averaged(self, y: Tensor, alpha: float) -> Tensor:
+        """SGA's direction, with as many images as another step has."""
+        inner, total, eps = y, torch.zeros_like(y), self.attack.eps
+        for _ in range(max(1, round(self.attack.batch / INNER))):
+            g = self._gradient(inner, None, INNER)
+            total += g
+            inner = (inner + alpha * g.sign()).clamp(-eps, eps)
+        return total.sign()
+
+    def _gradient(self, y: Tensor, towards: int | None, size: int) -> Tensor:
+        chosen = torch.randint(len(self.pool), (min(size, len(self.pool)),))
+        images, labels = as_floats(self.pool[chosen]).to(self.device), self.pool_labels[chosen].to(self.device)
         y = y.detach().requires_grad_()
-        inputs = (images + y).clamp(0, 1) if self.clamp else images + y
-        wanted = labels if towards is None else torch.full_like(labels, towards)
-        losses = nn.functional.cross_entropy(model(inputs), wanted, reduction="none")
-        if towards is not None:
-            losses = -losses
-        elif self.beta is not None:
-            losses = losses.clamp(max=self.beta)
-        return torch.autograd.grad(losses.mean(), y)[0]
+        logits = self.model((images + y).clamp(0, 1))
+        if towards is None:
+            loss = nn.functional.cross_entropy(logits, labels)
+        else:
+            loss = -nn.functional.cross_entropy(logits, torch.full_like(labels, towards))
+        return torch.autograd.grad(loss, y)[0]
+
+
+Gradient = Callable[[Tensor], Tensor]
+
+
+def _sign(gradient: Gradient) -> Direction:
+    return lambda y, alpha: gradient(y).sign()
+
+
+def _momentum(gradient: Gradient) -> Direction:
+    m: Tensor | float = 0.0
+
+    def direction(y: Tensor, alpha: float) -> Tensor:
+        nonlocal m
+        g = gradient(y)
+        m = 0.9 * m + g / g.abs().sum().clamp_min(1e-30)
+        return m.sign()
+
+    return direction
+
+
+def _adam(gradient: Gradient) -> Direction:
+    m: Tensor | float = 0.0
+    v: Tensor | float = 0.0
+    t = 0
+
+    def direction(y: Tensor, alpha: float) -> Tensor:
+        nonlocal m, v, t
+        g, t = gradient(y), t + 1
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        return (m / (1 - 0.9**t)) / ((v / (1 - 0.999**t)).sqrt() + 1e-12)
+
+    return direction
+
+
+_SMOOTHED: dict[str, Callable[[Gradient], Direction]] = {"sign": _sign, "momentum": _momentum, "adam": _adam}

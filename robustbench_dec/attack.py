@@ -10,7 +10,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,23 @@ NORMS = ("Linf", "L2", "L1", "L0")
 
 class OutOfPasses(Exception):
     """The network was asked more often than --max-passes allows. An attack may catch it and return what it has."""
+
+
+class Look(NamedTuple):
+    """What an ascent has reached after so many steps: the mean loss and the share of right ones of some images."""
+
+    ascent: str
+    step: int
+    loss: float
+    accuracy: float
+    images: int
+
+
+def tell(model: nn.Module, look: Look) -> None:
+    """Tell the harness, whose copy of the network an attack has, what was seen on the way; others do not listen."""
+    trace = getattr(model, "trace", None)
+    if isinstance(trace, list):
+        trace.append(look)
 
 
 @dataclass(frozen=True)
@@ -56,6 +73,14 @@ class Attack(Part):
     def fit(self, model: nn.Module, images: Tensor, labels: Tensor) -> "Attack":
         """The `Shift` that a universal attack learns on training images, once per radius."""
         raise BadInput(f"{type(self).__name__} has no fit; a universal attack needs one, which returns a Shift")
+
+    def groundwork(self) -> "Attack | None":
+        """The universal attack from whose perturbation this one starts, so that the radii of a sweep share work."""
+        return None
+
+    def fit_from(self, shift: "Shift", model: nn.Module, images: Tensor, labels: Tensor) -> "Attack":
+        """The `Shift` that it learns from its groundwork's."""
+        raise BadInput(f"{type(self).__name__} has no fit_from, which a universal attack with a groundwork needs")
 
     def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         """Images like `images`, meant to be misclassified."""

@@ -5,9 +5,10 @@ An attack gets another copy, new for every batch, in a process of its own if it 
 docs/harness.md tells what this guards against, and what it does not.
 """
 
+import functools
 from collections.abc import MutableMapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, cast
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from robustbench_dec.attack import (
     TOLERANCE,
     Attack,
+    Look,
     OutOfPasses,
     Shift,
     as_floats,
@@ -29,6 +31,7 @@ from robustbench_dec.attack import (
 )
 from robustbench_dec.attacking.model_use import PassCounter, condition, copied, unpatched, untouched
 from robustbench_dec.attacking.networks_that_lie import examine
+from robustbench_dec.attacking.ways import averaged, still_moves
 from robustbench_dec.bars import bar
 from robustbench_dec.errors import BadInput, raised
 
@@ -64,6 +67,7 @@ class Part(NamedTuple):
     gradients: int  # gradients of single images that were computed
     zeros: int  # those of them that were zero in every pixel
     flags: tuple[str, ...]
+    trace: tuple[Look, ...] = ()
 
 
 class Played(NamedTuple):
@@ -72,6 +76,7 @@ class Played(NamedTuple):
     result: Tensor
     counts: tuple[int, int, int, int]  # as PassCounter has them
     flags: frozenset[str]
+    trace: tuple[Look, ...] = ()  # what one of the suite's own attacks told of its way
 
 
 class Failed(BadInput):
@@ -97,6 +102,7 @@ class Outcome:
     flags: tuple[str, ...]
     perturbation: Tensor | None  # (C, H, W) of a universal attack
     zero_gradients: float | None = None  # share of single images' gradients that were zero; None without gradients
+    trace: tuple[Look, ...] = ()  # of its ascents; of an attack on single images, the means over all of them
 
     @property
     def clean_accuracy(self) -> float:
@@ -140,10 +146,12 @@ def evaluate(
     progress: str | None = None,
     parts: MutableMapping[int, Part] | None = None,
     limits: Limits = Limits(),
+    start: Shift | None = None,
 ) -> Outcome:
     """Attack images (uint8 or floats in [0, 1]) and tell which the model still gets right.
 
     Attacks on single images spare those that are wrong anyway; universal ones are fitted on `train` first and meet all.
+    `start` is what the attack's groundwork found, where that is known; else it is fitted first, with the same end.
     Every batch runs under its own random state, derived from `seed`. Batches that `parts` has are not attacked again;
     with `parts`, an attack that raises on one batch is tried on the next ones, and `Failed` is raised at the end.
     """
@@ -159,12 +167,12 @@ def evaluate(
         raise BadInput(f"the network has {classes} classes, but there are labels up to {int(labels.max())}")
     _check_radius(attack, shape)
     attack.check(shape, classes)
-    perturbation, spent = None, (0, 0, 0, 0)
+    perturbation, spent, way = None, (0, 0, 0, 0), tuple[Look, ...]()
     with _player(attack, judge.model, classes, shape, limits) as player:
         if attack.universal and not isinstance(attack, Shift):
             most = None if limits.passes is None else limits.passes * len(images)
             try:
-                attack, spent, found = _fitted(attack, player, train, seed, most, progress)
+                attack, spent, found, way = _fitted(attack, player, train, seed, most, progress, start)
             except Exception as error:
                 if parts is None or isinstance(error, BadInput):
                     raise
@@ -191,14 +199,17 @@ def evaluate(
     forwards, backwards, gradients, zeros = (
         sum(column) for column in zip(spent, *(part[2:6] for part in ordered), strict=True)
     )
+    way = way or averaged([look for part in ordered for look in part.trace])
+    flags = flags.union(*(part.flags for part in ordered), {"not_converged"} if still_moves(way) else ())
     return Outcome(
         torch.cat([part.clean for part in ordered]),
         torch.cat([part.robust for part in ordered]),
         forwards,
         backwards,
-        tuple(sorted(flags.union(*(part.flags for part in ordered)))),
+        tuple(sorted(flags)),
         perturbation,
         zeros / gradients if gradients else None,
+        way,
     )
 
 
@@ -213,13 +224,22 @@ def propose(
     return accepted(attack, images, played.result, flags)
 
 
-def play(attack: Attack, method: str, counter: PassCounter, images: Tensor, labels: Tensor, seed: int) -> Played:
+def play(
+    attack: Attack,
+    method: str,
+    counter: PassCounter,
+    images: Tensor,
+    labels: Tensor,
+    seed: int,
+    start: Shift | None = None,
+) -> Played:
     """Call `fit` or `perturb` on a copy of the network; what comes back becomes a plain tensor."""
     flags = set()
+    call = getattr(attack, method) if start is None else functools.partial(attack.fit_from, start)
     with unpatched(counter.model), untouched(counter, seed):
         before = condition(counter.model)
         try:
-            result = getattr(attack, method)(counter, images.clone(), labels.clone())
+            result = call(counter, images.clone(), labels.clone())
         except OutOfPasses:
             flags.add("passes")
             result = Shift(torch.zeros(images.shape[1:])) if method == "fit" else images
@@ -229,7 +249,7 @@ def play(attack: Attack, method: str, counter: PassCounter, images: Tensor, labe
             flags.add("model")
     if method == "fit":
         result = _perturbation(attack, result)
-    return Played(_plain(attack, method, result), counter.counts(), frozenset(flags))
+    return Played(_plain(attack, method, result), counter.counts(), frozenset(flags), tuple(counter.trace))
 
 
 def _perturbation(attack: Attack, fitted: Any) -> Tensor:
@@ -259,6 +279,7 @@ class Here:
     network: nn.Module
     classes: int
     progress: str | None = None
+    start: Shift | None = None
 
     def fit(self, images: Tensor, labels: Tensor, seed: int, most: int | None) -> Played:
         counter = PassCounter(copied(self.network), self.classes, most)
@@ -269,7 +290,7 @@ class Here:
                 shown.update()
 
             counter.register_forward_hook(count)
-            return play(self.attack, "fit", counter, as_floats(images), labels, seed)
+            return play(self.attack, "fit", counter, as_floats(images), labels, seed, self.start)
 
     def perturb(self, images: Tensor, labels: Tensor, seed: int, most: int | None) -> Played:
         return play(self.attack, "perturb", PassCounter(copied(self.network), self.classes, most), images, labels, seed)
@@ -306,14 +327,21 @@ def _fitted(
     seed: int,
     most: int | None,
     progress: str | None,
-) -> tuple[Shift, tuple[int, int, int, int], frozenset[str]]:
+    start: Shift | None,
+) -> tuple[Shift, tuple[int, int, int, int], frozenset[str], tuple[Look, ...]]:
     if train is None:
         raise BadInput(f"{type(attack).__name__} is universal: it needs training images to learn its perturbation")
+    spent, noted, ground = (0, 0, 0, 0), frozenset[str](), attack.groundwork()
     if isinstance(player, Here):
-        player = Here(player.attack, player.network, player.classes, progress)
-    y, counts, flags = player.fit(*train, seed, most)
+        player = replace(player, progress=progress)
+        if ground is not None and start is None:
+            below = replace(player, attack=ground)
+            start, spent, noted, _ = _fitted(ground, below, train, seed, most, progress, None)
+        player = replace(player, start=start if ground is not None else None)
+    y, counts, flags, way = player.fit(*train, seed, most)
     fitted = Shift(y.float().cpu(), eps=attack.eps)
-    return fitted, counts, flags
+    forwards, backwards, gradients, zeros = (before + now for before, now in zip(spent, counts, strict=True))
+    return fitted, (forwards, backwards, gradients, zeros), flags | noted, way
 
 
 def _batches(
@@ -356,18 +384,18 @@ def _attack_batch(
     device = device_of(judge.model)
     a, b = as_floats(images).to(device), labels.to(device)
     check_box(a)
-    right, flags, counts = judge.right(a, b), set[str](), (0, 0, 0, 0)
+    right, flags, counts, way = judge.right(a, b), set[str](), (0, 0, 0, 0), tuple[Look, ...]()
     # What is wrong already needs no attack; but a universal perturbation meets every image, and may even right one.
     met = torch.ones_like(right) if attack.universal else right
     still = right.clone()
     if met.any():
         most = None if passes is None else passes * int(met.sum())
-        proposed, counts, found = player.perturb(a[met], b[met], seed, most)
+        proposed, counts, found, way = player.perturb(a[met], b[met], seed, most)
         flags |= found
         judge.check()
         still[met] = judge.right(accepted(attack, a[met], proposed, flags), b[met])
         judge.check()
-    return Part(right.cpu(), still.cpu(), *counts, tuple(sorted(flags)))
+    return Part(right.cpu(), still.cpu(), *counts, tuple(sorted(flags)), way)
 
 
 def accepted(attack: Attack, images: Tensor, proposed: Tensor, flags: set[str]) -> Tensor:

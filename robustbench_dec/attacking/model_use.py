@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as module_globals
 
-from robustbench_dec.attack import OutOfPasses, eval_mode
+from robustbench_dec.attack import Look, OutOfPasses, eval_mode
 from robustbench_dec.errors import BadInput
 
 
@@ -97,6 +97,7 @@ class PassCounter(nn.Module):
         self.backwards = 0
         self.gradients = 0
         self.zeros = 0
+        self.trace: list[Look] = []
 
     def counts(self) -> tuple[int, int, int, int]:
         """Images forward, images back, gradients of images, zeros among them."""

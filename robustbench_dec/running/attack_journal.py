@@ -6,6 +6,7 @@ from typing import Any
 
 from robustbench_dec import bars as progress_bars
 from robustbench_dec import files
+from robustbench_dec.attack import Look
 from robustbench_dec.attacking.evaluate import Part
 from robustbench_dec.store.bits import pack, unpack
 
@@ -48,10 +49,11 @@ class Kept(MutableMapping[int, Part]):
 
 def _written(part: Part) -> dict[str, Any]:
     bits = {"images": len(part.clean), "clean": pack(part.clean), "robust": pack(part.robust)}
-    return bits | {"counts": list(part[2:6]), "flags": list(part.flags)}
+    return bits | {"counts": list(part[2:6]), "flags": list(part.flags), "trace": [list(look) for look in part.trace]}
 
 
 def _read(content: dict[str, Any]) -> Part:
     clean, robust = (unpack(content[name], content["images"]) for name in ("clean", "robust"))
     forwards, backwards, gradients, zeros = content["counts"]
-    return Part(clean, robust, forwards, backwards, gradients, zeros, tuple(content["flags"]))
+    trace = tuple(Look(*look) for look in content.get("trace", ()))
+    return Part(clean, robust, forwards, backwards, gradients, zeros, tuple(content["flags"]), trace)
