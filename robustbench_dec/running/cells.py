@@ -3,14 +3,15 @@
 import hashlib
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from torch import nn
 
 from robustbench_dec import bars as progress_bars
 from robustbench_dec import shelf
-from robustbench_dec.attack import Attack
+from robustbench_dec.attack import Attack, Shift
+from robustbench_dec.attacking import ways
 from robustbench_dec.attacking.evaluate import Limits, evaluate
 from robustbench_dec.attacking.find_attack import attack_named, label
 from robustbench_dec.errors import BadInput
@@ -41,6 +42,8 @@ class Request:
     part: Literal["test", "validation"] = "test"
     batch_size: int = BATCH_SIZE
     submitted: Literal["", "user", "reference"] = ""
+    schema: int = SCHEMA
+    protocol_sha256: str | None = None
     limits: Limits = field(default_factory=Limits)
     key: CellKey = field(init=False)
 
@@ -53,6 +56,7 @@ class Request:
             part=self.part,
             batch_size=self.batch_size,
             max_passes=self.limits.passes,
+            schema=self.schema,
         )
         object.__setattr__(self, "key", key)
 
@@ -60,6 +64,11 @@ class Request:
     def label(self) -> str:
         """How results call the attack: never by the path of a file."""
         return label(self.name)
+
+    def groundwork(self) -> "Request | None":
+        """The cell from whose perturbation this one starts."""
+        ground = self.attack.groundwork()
+        return None if ground is None else replace(self, attack=ground)
 
     def __reduce__(self) -> tuple[Any, ...]:
         settings = self.attack.recipe()
@@ -96,6 +105,7 @@ def attack(
     the others are computed, and the whole is Busy.
     """
     records, busy = [], None
+    common = {"problem": problem, "device": device, "progress": progress, "wait": wait}
     for request in progress_bars.bar(wanted, desc=f"attacks on {run.id}", unit="cell", show=progress):
         cell = run.cell(request.key)
         record = cell.usable()
@@ -105,7 +115,12 @@ def attack(
                     record = cell.usable(announce=True)
                     if record is None:
                         model = model or run.model(device)
-                        record = _computed(cell, request, model, problem, progress)
+                        ground = request.groundwork()
+                        start = None
+                        if ground is not None:  # a cell of its own, which other radii start from too
+                            attack(run, [ground], model=model, **common)
+                            start = _start(run.cell(ground.key))
+                        record = _computed(cell, request, model, problem, progress, start)
             except locks.Busy as error:
                 busy = error
                 continue
@@ -116,7 +131,16 @@ def attack(
     return records
 
 
-def _computed(cell: Cell, request: Request, model: nn.Module, problem: Classifier, progress: bool) -> CellRecord:
+def _start(ground: Cell) -> Shift:
+    """What the groundwork of an attack found."""
+    y = ground.perturbation()
+    assert y is not None  # a groundwork is universal
+    return Shift(y, eps=ground.record.eps)
+
+
+def _computed(
+    cell: Cell, request: Request, model: nn.Module, problem: Classifier, progress: bool, start: Shift | None
+) -> CellRecord:
     """Attack, and write all that decides the number; a universal perturbation is kept beside the cell."""
     began = time.perf_counter()
     run, attack = cell.run.record, request.attack
@@ -135,6 +159,7 @@ def _computed(cell: Cell, request: Request, model: nn.Module, problem: Classifie
         progress=cell.stem if progress else None,
         parts=Kept(cell.batches, [run.checkpoint_sha256, len(labels)]),
         limits=request.limits,
+        start=start,
     )
     y = None if outcome.perturbation is None else perturbation_bytes(outcome.perturbation)
     record = CellRecord(
@@ -164,6 +189,8 @@ def _computed(cell: Cell, request: Request, model: nn.Module, problem: Classifie
         backwards=outcome.backwards,
         zero_gradients=outcome.zero_gradients,
         flags=tuple(outcome.flags),
+        trace=ways.written(outcome.trace),
+        protocol_sha256=request.protocol_sha256,
         checkpoint_sha256=run.checkpoint_sha256,
         perturbation_sha256=None if y is None else hashlib.sha256(y).hexdigest(),
         **provenance.stamp(time.perf_counter() - began),

@@ -46,12 +46,16 @@ class Curve:
 
 
 def _gauge(run: RunSpec, oracle: Oracle) -> Callable[[Tensor], dict[str, float]]:
-    """What the curve shows of x-bar; of a classifier, its accuracies on the first test images, clean and attacked."""
+    """What the curve shows of x-bar; of a classifier, its accuracies on the first test images, clean and attacked.
+
+    Of a blind run, on the first held-out images.
+    """
     problem: Problem = oracle.problem
     if not isinstance(problem, Classifier):
         whole = len(oracle.rows) == oracle.nodes
         return problem.gauge(oracle.shards if whole else problem.shards(oracle.nodes, run.seed))
-    images, labels = problem.images.test_images[: run.curve_examples], problem.images.test_labels[: run.curve_examples]
+    part = "validation" if run.blind else "test"
+    images, labels = (getattr(problem.images, f"{part}_{what}")[: run.curve_examples] for what in ("images", "labels"))
     attacks = [(f"{label}@{attack.eps:g}", attack) for label, attack in run.curve_attacks]
 
     def measure(x: Tensor) -> dict[str, float]:

@@ -61,10 +61,11 @@ def finish(
         seed=run.seed,
         named=Named(problem=run.problem_name, trainer=run.trainer, **run.places),
         settings=run.settings,
+        protocol_sha256=run.protocol_sha256,
         parameters=stacks["X"].shape[1],
         spectral_rate=spent.spectral_rate,
         ledger=Costs(**spent.ledger.row()),
-        classifier=None if classifier is None else _classifier(classifier, stacks["X"], run.seed, still_here),
+        classifier=None if classifier is None else _classifier(classifier, stacks["X"], run, still_here),
         final=dict(curve[-1]),
         threads_used=spent.threads,
         processes_used=spent.processes,
@@ -76,30 +77,31 @@ def finish(
     home.write(record, content)
 
 
-def _classifier(problem: Classifier, X: Tensor, seed: int, still_here: Callable[[], None]) -> ClassifierRecord:
+def _classifier(problem: Classifier, X: Tensor, run: RunSpec, still_here: Callable[[], None]) -> ClassifierRecord:
     """Its data and who held them, its network, the accuracies of x-bar and of the nodes, how far they are from it."""
-    images = problem.images
-    nodes = []
+    images, nodes = problem.images, []
+    held_out = images.validation_images, images.validation_labels
+    judged = held_out if run.blind else (images.test_images, images.test_labels)
     for x in X:
-        nodes.append(accuracy(problem.module(x), images.test_images, images.test_labels))
+        nodes.append(accuracy(problem.module(x), *judged))
         still_here()
     x_bar = X.mean(0)
     model = problem.module(x_bar)
-    held_out = images.validation_images, images.validation_labels
     return ClassifierRecord(
         classes=tuple(images.classes),
         data_digest=images.digest,
         architecture=problem.architecture,
         clean=Clean(
-            mean_model=accuracy(model, images.test_images, images.test_labels),
+            part="validation" if run.blind else "test",
+            mean_model=accuracy(model, *judged),
             node_min=min(nodes),
             node_mean=sum(nodes) / len(nodes),
             node_max=max(nodes),
-            n_examples=len(images.test_labels),
+            n_examples=len(judged[1]),
             validation=accuracy(model, *held_out) if len(images.validation_labels) else None,
         ),
         consensus=((X - x_bar).norm(dim=1).mean() / x_bar.norm()).item(),
-        holdings=_holdings(problem, len(X), seed),
+        holdings=_holdings(problem, len(X), run.seed),
     )
 
 

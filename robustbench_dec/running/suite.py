@@ -47,7 +47,14 @@ def listed(specification: Spec) -> list[Work]:
             block,
             run,
             tuple(
-                cells.Request(spec.name, attack, run.seed, specification.n_examples)
+                cells.Request(
+                    spec.name,
+                    attack,
+                    run.seed,
+                    specification.n_examples,
+                    schema=run.schema,
+                    protocol_sha256=run.protocol_sha256,
+                )
                 for spec in block.attacks
                 for attack in spec.build()
             ),

@@ -39,6 +39,7 @@ class Task:
     budget: int
     window: int | None = None
     """Rounds whose median norm is judged, in a run that is never stopped as stalled; None: first hits, and stalls."""
+    schema: int = SCHEMA
     settings: ClaimSettings = field(init=False)
     id: str = field(init=False)
     _trainer: Trainer = field(init=False, repr=False, compare=False)
@@ -62,7 +63,7 @@ class Task:
             seed=self.seed,
             window=self.window,
         )
-        rule = [SCHEMA, EXPLOSION, FIRST_LOOK, EVERY, LITTLE, DOWN]
+        rule = [self.schema, EXPLOSION, FIRST_LOOK, EVERY, LITTLE, DOWN]
         unsaid = {"window"} if self.window is None else None
         digest = files.digest([rule, settings.model_dump(mode="json", exclude=unsaid)])[:12]
         resolved = {"settings": settings, "id": f"{trainer.source.name}-s{self.seed}-{digest}"}
@@ -138,6 +139,7 @@ class Spec(Strict):
     title: str
     caption: str
     layout: Literal["claims"]
+    schema_version: int = Field(default=SCHEMA, alias="schema", ge=1, le=SCHEMA)
     seeds: list[int] = Field(min_length=1)
     goals: list[PositiveFloat] = Field(min_length=1)
     heterogeneity: list[Number] = Field(min_length=2, max_length=2)
@@ -175,6 +177,7 @@ class Spec(Strict):
             goals=tuple(self.goals),
             budget=self.budget,
             window=self._window(method.variants[place.variant]),
+            schema=self.schema_version,
         )
 
     def _window(self, settings: Mapping[str, Any]) -> int | None:

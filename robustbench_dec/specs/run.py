@@ -106,6 +106,9 @@ class RunSpec:
     curve_examples: int
     sfo: int | None = None
     exchanges: int | None = None
+    schema: int = SCHEMA
+    protocol_sha256: str | None = None  # of the protocol that asks for it; decides nothing
+    blind: bool = False  # whether no test image is looked at, because the run serves to choose settings
     settings: RunSettings = field(init=False)
     curve_attacks: tuple[tuple[str, Attack], ...] = field(init=False, repr=False, compare=False)
     data_set: str = field(init=False)  # its name, or the problem's where it makes its own data
@@ -142,7 +145,7 @@ class RunSpec:
             ),
         )
         data_set = str(problem_settings.get("dataset", problem.source.name))
-        digest = files.digest([SCHEMA, settings.model_dump(mode="json")])[:10]
+        digest = files.digest([self.schema, settings.model_dump(mode="json")])[:10]
         resolved = {
             "settings": settings,
             "curve_attacks": attacks,

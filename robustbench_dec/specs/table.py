@@ -10,6 +10,7 @@ from robustbench_dec.errors import BadInput
 from robustbench_dec.specs.limits import LARGEST_SEED
 from robustbench_dec.specs.run import AttackSpec, NetworkSpec, RunSpec
 from robustbench_dec.specs.toml import Strict, content, validated
+from robustbench_dec.store.records import SCHEMA
 
 
 def _once_each(seeds: list[int]) -> list[int]:
@@ -71,6 +72,9 @@ class Spec(Strict):
     title: str
     caption: str = ""
     layout: Literal["attacks", "networks", "figures"] = "attacks"
+    schema_version: int = Field(
+        default=SCHEMA, alias="schema", ge=1, le=SCHEMA, description="an earlier one where no run was made anew since"
+    )
     seeds: Seeds = [0]
     n_examples: int | None = Field(default=None, ge=1)
     curve_points: int = Field(default=12, ge=1)
@@ -138,6 +142,7 @@ class Spec(Strict):
             "curve_examples": self.curve_examples,
             "sfo": block.sfo,
             "exchanges": block.exchanges,
+            "schema": self.schema_version,
         }
         return RunSpec(**(fields | changes))
 

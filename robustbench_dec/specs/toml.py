@@ -43,7 +43,7 @@ def _known(model: Any, place: tuple[int | str, ...]) -> list[str]:
             model = get_args(model)[-1]  # an item of a list or a table
         while get_origin(model) in (Union, UnionType, Annotated):
             model = get_args(model)[0]
-    return list(model.model_fields)
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def content(path: Path) -> dict[str, Any]:

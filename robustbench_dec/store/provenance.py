@@ -1,10 +1,14 @@
-"""What stands beside every number: versions, threads, time and commit."""
+"""What stands beside every number: versions, machine, threads, time and commit."""
 
+import ctypes
 import datetime
 import functools
 import importlib.metadata
+import os
 import platform
+import re
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +40,54 @@ def git_commit() -> str | None:
     return commit.stdout.strip() + ("+" if changed.stdout.strip() else "")
 
 
+@functools.cache
+def machine() -> dict[str, str]:
+    """The processor, and the instruction sets that PyTorch and oneDNN chose for it."""
+    system = f"{platform.system()} {platform.machine()}"
+    return {
+        "cpu": _processor(),
+        "torch_isa": str(torch.backends.cpu.get_cpu_capability()),
+        "onednn_isa": _onednn(),
+        "system": system,
+    }
+
+
+def _processor() -> str:
+    try:
+        named = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(errors="replace"), re.MULTILINE)
+    except OSError:
+        named = None
+    return named[1].strip() if named else platform.processor() or "unknown"
+
+
+def _onednn() -> str:
+    """The instruction set that oneDNN says it uses. It prints that on C's standard output, and only there."""
+    if not torch.backends.mkldnn.is_available():
+        return "none"
+    with tempfile.TemporaryFile() as printed:
+        out = os.dup(1)
+        try:
+            ctypes.CDLL(None).fflush(None)
+            os.dup2(printed.fileno(), 1)
+            with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):
+                torch.nn.functional.conv2d(torch.zeros(2, 16, 8, 8), torch.zeros(16, 16, 3, 3))
+            ctypes.CDLL(None).fflush(None)
+        except (OSError, TypeError, AttributeError):  # no C library under that name, as on Windows
+            return "unknown"
+        finally:
+            os.dup2(out, 1)
+            os.close(out)
+        printed.seek(0)
+        said = printed.read().decode(errors="replace")
+    named = re.search(r",cpu,isa:([^\n]+)", said) or re.search(r",convolution,([\w:]+)", said)
+    return named[1].strip() if named else "unknown"
+
+
 def stamp(seconds: float) -> dict[str, Any]:
     """The fields that every result file carries."""
     return {
         "versions": versions(),
+        "machine": machine(),
         "threads": torch.get_num_threads(),
         "wall_s": round(seconds, 3),
         "created_utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -18,8 +18,11 @@ from robustbench_dec import files
 from robustbench_dec.architecture import Architecture
 from robustbench_dec.store.bits import unpack
 
-SCHEMA = 1
-"""Raised when a change of the code changes numbers: every id changes with it."""
+SCHEMA = 2
+"""Raised when a change of the code changes numbers: every id changes with it.
+
+1: version 0.1.0. A table that was not made anew since says `schema = 1`, and finds its runs by the ids of that time.
+"""
 
 
 class Record(BaseModel):
@@ -48,10 +51,20 @@ class Record(BaseModel):
         return files.sealed(self.model_dump(mode="json"))
 
 
+class Machine(Record):
+    """What worked: its processor, and the instruction sets that PyTorch and oneDNN chose, which decide last bits."""
+
+    cpu: str
+    torch_isa: str
+    onednn_isa: str
+    system: str
+
+
 class Made(Record):
-    """What stands beside every number: versions, threads, seconds, time and commit (see provenance.py)."""
+    """What stands beside every number: versions, machine, threads, seconds, time and commit (see provenance.py)."""
 
     versions: dict[str, str]
+    machine: Machine | None = Field(default=None, description="None where version 0.1.0 did not write it")
     threads: int
     wall_s: float
     created_utc: str
@@ -113,8 +126,12 @@ class Named(Record):
 
 
 class Clean(Record):
-    """Accuracies without attack: of x-bar and of the nodes on the test images, of x-bar on the held-out ones."""
+    """Accuracies without attack: of x-bar and of the nodes on the images of a part, of x-bar on the held-out ones.
 
+    The part is the test images; of a run that only serves to choose settings, the held-out ones.
+    """
+
+    part: Literal["test", "validation"] = "test"
     mean_model: float
     node_min: float
     node_mean: float
@@ -146,6 +163,7 @@ class RunRecord(Made):
     seed: int
     named: Named
     settings: RunSettings
+    protocol_sha256: str | None = Field(default=None, description="of the protocol that asked for it, if one did")
     parameters: int
     spectral_rate: float
     ledger: Costs
@@ -189,6 +207,8 @@ class CellRecord(Made):
     backwards: int
     zero_gradients: float | None = Field(description="their share; None where no gradient was asked for or counted")
     flags: tuple[str, ...]
+    trace: tuple[str, ...] = Field(default=(), description="ascent|step|loss|accuracy|images, see attacking/ways.py")
+    protocol_sha256: str | None = Field(default=None, description="of the protocol that asked for it, if one did")
     checkpoint_sha256: str
     perturbation_sha256: str | None
 

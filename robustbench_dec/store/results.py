@@ -73,9 +73,10 @@ class CellKey:
         part: str,
         batch_size: int,
         max_passes: int | None = None,
+        schema: int = SCHEMA,
     ) -> "CellKey":
         """The key of an attack under the name by which it was asked for, on the first `n_examples` images of a part."""
-        decides = [SCHEMA, name, attack.source_sha256, attack.settings(), n_examples, seed, part, batch_size]
+        decides = [schema, name, attack.source_sha256, attack.settings(), n_examples, seed, part, batch_size]
         decides += [] if max_passes is None else [{"max_passes": max_passes}]
         readable = re.sub(r"\W+", "-", re.sub(r"\.py(:\w+)?$|\.safetensors$", "", Path(name).name))
         return cls(f"{readable}-{attack.eps:g}-{files.digest(decides)[:8]}")
