@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import robustbench_dec
-from robustbench_dec.commands import attack, show, tables, theory, train, zoo
+from robustbench_dec.commands import attack, protocol, show, tables, theory, train, zoo
 from robustbench_dec.errors import BadInput, details
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.command()(attack.audit)
 app.command()(tables.table)
 app.command()(tables.render)
 app.command()(tables.tune)
+app.command()(protocol.trials)
 app.command()(theory.check)
 app.command()(theory.diagnose)
 app.command()(show.page)

@@ -404,8 +404,8 @@ def test_a_matrix_that_does_not_fit_is_refused_in_one_sentence(
         (["--set", "step=3"], "PGD has no setting 'step'; there are: eps, steps"),
         (["--set", "steps=2"], "cannot reach the radius"),
         (["--set", "random_start=perhaps"], "random_start"),
-        (["--attack", "uap", "--set", "step=leap"], "'gradient', 'sign', 'adam' or 'momentum'"),
-        (["--attack", "uap", "--set", "step=gradient"], "need an alpha of their own"),
+        (["--attack", "uap", "--set", "step=leap"], "'sign', 'adam' or 'momentum'"),
+        (["--attack", "uap", "--set", "anchor=0"], "anchor is a radius from which others start"),
         (["--device", "abacus"], "device"),
     ],
 )

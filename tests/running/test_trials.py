@@ -1,0 +1,167 @@
+"""A protocol carried out on 8x8 digits: equal trials, one rule, every trial a row, no test image looked at."""
+
+import hashlib
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from robustbench_dec.errors import BadInput
+from robustbench_dec.running import trials
+from robustbench_dec.specs import protocol as protocols
+from robustbench_dec.specs.protocol import Protocol
+from robustbench_dec.store.results import Results
+
+TINY = """
+text = "rules.md"
+trials_file = "rules-trials.csv"
+seed = 1000
+table_seeds = [0, 1]
+radius_seeds = [0]
+baseline = "k_gt"
+candidate_trials = 2
+trials = 4
+sequence_seed = 2405
+digits = 3
+short = 0.5
+best = 2
+clean_within = 0.01
+
+[box]
+eta_c = [0.01, 1.0]
+eta_s = [0.1, 2.0]
+eta_d = [0.01, 10.0]
+
+[network]
+nodes = 3
+
+[methods.k_gt]
+K = 2
+batch = 32
+[methods.dec_fedtrack]
+K = 2
+batch = 32
+
+[[blocks]]
+title = "Digits"
+rounds = 4
+near = 0.01
+radii = [0.05, 0.1]
+problem = { dataset = "digits", clamp = true }
+[[blocks.candidates]]
+title = "as they are"
+problem = { normalised = false }
+[[blocks.candidates]]
+title = "normalised"
+problem = { normalised = true }
+[[blocks.attacks]]
+name = "fgsm"
+eps = [0.1]
+[[blocks.tuning]]
+name = "fgsm"
+eps = [0.05, 0.1]
+images = 40
+"""
+
+
+@pytest.fixture
+def protocol(tmp_path: Path) -> tuple[Protocol, Path]:
+    (tmp_path / "rules.md").write_text("# Rules\n")
+    path = tmp_path / "rules.toml"
+    path.write_text(TINY)
+    return protocols.read(path), tmp_path / "rules-trials.csv"
+
+
+def test_points_come_from_one_sequence_and_a_method_uses_what_it_has(protocol: tuple[Protocol, Path]) -> None:
+    rules, _ = protocol
+    block = rules.blocks[0]
+    plain, robust = (rules.points(block, method, 4) for method in ("k_gt", "dec_fedtrack"))
+    assert [point.keys() for point in plain] == [{"eta_c", "eta_s"}] * 4
+    assert [point.keys() for point in robust] == [{"eta_c", "eta_s", "eta_d", "radius"}] * 4
+    assert plain == [{name: point[name] for name in ("eta_c", "eta_s")} for point in robust]
+    assert plain == rules.points(block, "k_gt", 4) and plain[:2] == rules.points(block, "k_gt", 2)
+    for name, (low, high) in rules.box.items():
+        values = [point[name] for point in robust]
+        assert low <= min(values) and max(values) <= high and len({*values}) == 4
+        geometric = (low * high) ** 0.5
+        assert sum(value < geometric for value in values) == 2  # a Sobol sequence is balanced
+    assert {point["radius"] for point in robust} <= {0.05, 0.1}
+
+
+def test_trials_are_equal_and_go_on_where_they_were(protocol: tuple[Protocol, Path], tmp_path: Path) -> None:
+    rules, path = protocol
+    results = Results(tmp_path / "tune")
+    done = trials.carry_out(rules, path, results, progress=False)
+    counts = done.groupby(["stage", "method"]).size().to_dict()
+    assert counts == {
+        **{("candidate", "k_gt"): 4, ("short", "k_gt"): 4, ("short", "dec_fedtrack"): 4},
+        **{("full", "k_gt"): 2, ("full", "dec_fedtrack"): 2},
+    }
+    assert {*done["protocol_sha256"]} == {rules.sha256} == {hashlib.sha256(b"# Rules\n").hexdigest()}
+    assert done[done["stage"] == "short"]["rounds"].eq(2).all() and done[done["stage"] == "full"]["rounds"].eq(4).all()
+    for run in results.runs():
+        record = run.record
+        assert record.seed == 1000 and record.protocol_sha256 == rules.sha256
+        assert record.classifier is not None and record.classifier.clean.part == "validation"
+        assert {cell.record.part for cell in run.cells()} <= {"validation"}
+    taken = trials.choice(rules, done)
+    assert taken.keys() == {("Digits", "k_gt"), ("Digits", "dec_fedtrack")}
+    assert trials.standing(rules, done) == ["candidate: 4 of 4", "short: 8 of 8", "full: 4 of 4"]
+
+    # A row that is lost is made again, also where no run is left, and the others are not.
+    before = path.read_bytes()
+    frame = trials.read(path)
+    path.write_text(frame.drop(index=frame.index[-1]).to_csv(index=False, lineterminator="\n"))
+    elsewhere = Results(tmp_path / "other")
+    trials.carry_out(rules, path, elsewhere, progress=False)
+    assert len(elsewhere.runs()) == 1
+    again = trials.read(path).drop(columns="seconds")
+    pd.testing.assert_frame_equal(again, frame.drop(columns="seconds"))
+    assert before.count(b"\n") == path.read_bytes().count(b"\n")
+
+
+def test_what_diverges_is_a_trial_too(protocol: tuple[Protocol, Path], tmp_path: Path) -> None:
+    rules, path = protocol
+    wild = rules.model_copy(update={"box": rules.box | {"eta_c": (1e3, 1e9)}})
+    with pytest.raises(BadInput, match="came to its end"):
+        trials.carry_out(wild, path, Results(tmp_path / "tune"), progress=False)
+    assert trials.read(path)["diverged"].all()
+
+
+def rows(*entries: tuple[str, int, float | None, float | None]) -> pd.DataFrame:
+    return pd.DataFrame(entries, columns=["method", "trial", "clean", "score"])
+
+
+@pytest.mark.parametrize(
+    "entries, order",
+    [
+        ([("a", 0, 0.90, 0.1), ("a", 1, 0.895, 0.5), ("a", 2, 0.88, 0.9)], [1, 0, 2]),  # within a point by score
+        ([("a", 0, 0.80, 0.9), ("a", 1, 0.85, 0.1), ("b", 2, 0.99, 0.2)], [2, 1, 0]),  # the best of either counts
+        ([("a", 0, None, None), ("a", 1, 0.5, 0.1)], [1, 0]),  # what diverged comes last
+        ([("a", 1, 0.9, 0.3), ("a", 0, 0.9, 0.3)], [0, 1]),  # of equals, the one drawn first
+        ([("a", 0, 0.90, 0.1), ("a", 1, 0.89, 0.5)], [1, 0]),  # exactly a point is within
+    ],
+)
+def test_one_rule_ranks_all(
+    entries: list[tuple[str, int, float | None, float | None]], order: list[int], protocol: tuple[Protocol, Path]
+) -> None:
+    assert trials.ranked(protocol[0], rows(*entries))["trial"].tolist() == order
+
+
+def test_the_first_way_to_handle_data_that_is_near_the_best_is_taken(protocol: tuple[Protocol, Path]) -> None:
+    rules, _ = protocol
+    block = rules.blocks[0]
+
+    def taken(first: float, second: float) -> str:
+        found = [("as they are", 0.1), ("as they are", first), ("normalised", second), ("normalised", None)]
+        frame = pd.DataFrame(found, columns=["candidate", "clean"]).assign(stage="candidate", block="Digits")
+        return trials.handling(rules, block, frame).title
+
+    assert taken(0.9, 0.905) == "as they are"
+    assert taken(0.9, 0.92) == "normalised"
+
+
+def test_a_stage_waits_for_the_one_before(protocol: tuple[Protocol, Path]) -> None:
+    rules, path = protocol
+    with pytest.raises(BadInput, match="0 of 4 candidate trials on Digits are done"):
+        trials.listed(rules, "short", trials.read(path))
