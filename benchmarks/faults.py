@@ -54,6 +54,8 @@ eps = [0.05, 0.1]
 name = "uap"
 eps = [0.2]
 steps = 40
+search = 2
+restarts = 1
 """
 TIMES = ("sha256", "wall_s", "created_utc")
 """What differs between two sweeps that give the same numbers."""

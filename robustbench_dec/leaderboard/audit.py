@@ -37,6 +37,7 @@ FLAGS: Mapping[str, str] = {
     "model": "the attack changed its copy of the network",
     "passes": "the attack asked the network more often than allowed, and images stayed as they were",
     "short_steps": "the attack's steps together are shorter than its radius",
+    "not_converged": "the attack was still getting further in the last quarter of its steps",
     "gradient": "the network's gradient is not the one of its answers",
 }
 

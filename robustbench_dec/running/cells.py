@@ -105,7 +105,7 @@ def attack(
     the others are computed, and the whole is Busy.
     """
     records, busy = [], None
-    common = {"problem": problem, "device": device, "progress": progress, "wait": wait}
+    common: dict[str, Any] = {"problem": problem, "device": device, "progress": progress, "wait": wait}
     for request in progress_bars.bar(wanted, desc=f"attacks on {run.id}", unit="cell", show=progress):
         cell = run.cell(request.key)
         record = cell.usable()

@@ -218,7 +218,7 @@ def choice(protocol: Protocol, done: pd.DataFrame) -> Mapping[tuple[str, str], C
 
 def standing(protocol: Protocol, done: pd.DataFrame) -> Sequence[str]:
     """A line for each stage that can be listed: how many of its trials are done."""
-    lines = []
+    lines: list[str] = []
     for stage in STAGES:
         try:
             asked = listed(protocol, stage, done)

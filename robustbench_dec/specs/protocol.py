@@ -8,7 +8,7 @@ full        the `best` points of each method, from the start, for all rounds
 import hashlib
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from scipy.stats import qmc
@@ -54,6 +54,7 @@ class Block(Strict):
 class Protocol(Strict):
     """The whole of it."""
 
+    layout: Literal["protocol"]
     text: str
     trials_file: str
     seed: int = Field(ge=0)

@@ -154,8 +154,8 @@ def _over(defaults: Any, said: Any) -> Any:
     return defaults | {name: _over(defaults.get(name), value) for name, value in said.items()}
 
 
-Layout = Literal["attacks", "networks", "figures", "claims"]
-"""What kind of table a specification asks for; the last kind is read by specs/claims.py."""
+Layout = Literal["attacks", "networks", "figures", "claims", "protocol"]
+"""What a specification asks for; claims are read by specs/claims.py, protocols by specs/protocol.py."""
 
 
 def layout(path: Path) -> Layout:
@@ -171,4 +171,6 @@ def read(path: Path) -> Spec:
     """A specification from a TOML file."""
     if layout(path) == "claims":
         raise BadInput(f"{path} is a table of claims, which has no models; `robustbench-dec table {path}` makes it")
+    if layout(path) == "protocol":
+        raise BadInput(f"{path} is a protocol, not a table; `robustbench-dec trials {path}` carries it out")
     return validated(Spec, path, "tables/table2.toml")

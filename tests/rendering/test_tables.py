@@ -14,7 +14,7 @@ from robustbench_dec.store.results import Results
 from tests.support import ROOT, by_path, repository
 
 TABLES = [ROOT / path for path in repository.tracked("tables")]
-SPECIFIED = [path for path in TABLES if path.suffix == ".toml" and spec.layout(path) != "claims"]
+SPECIFIED = [path for path in TABLES if path.suffix == ".toml" and spec.layout(path) not in ("claims", "protocol")]
 ATTACKED = [path for path in SPECIFIED if spec.read(path).blocks[0].attacks]
 RENDERED = [path for path in ATTACKED if path.with_suffix(".csv") in TABLES]
 BY_NETWORK = [path.stem for path in RENDERED if spec.read(path).layout == "networks"]

@@ -440,7 +440,7 @@ def test_cells_that_exist_are_not_computed_again(made: Made, monkeypatch: pytest
 
 def test_a_cell_tells_all_that_decides_its_number(made: Made, digits: Universal) -> None:
     folder = made.folders[1]
-    attacks = [("pgd", PGD(0.1, steps=5)), ("uap", UAP(0.2, steps=5, batch=16))]
+    attacks = [("pgd", PGD(0.1, steps=5)), ("uap", UAP(0.2, steps=5, batch=16, search=1, restarts=1))]
     pgd, uap = by_path.attack(folder, attacks, problem=digits, n_examples=30)
     assert pgd.settings == {"eps": 0.1, "steps": 5, "alpha": 0.025, "random_start": True}
     bits = np.unpackbits(np.frombuffer(base64.b64decode(pgd.bits), np.uint8))[:30]
@@ -468,7 +468,7 @@ def test_universal_attacks_of_a_run_see_the_training_part_only(made: Made, monke
         return fit(self, model, images, labels)
 
     monkeypatch.setattr(UAP, "fit", spied)
-    by_path.attack(made.folders[0], [("uap", UAP(0.1, steps=1))], problem=problem, n_examples=5)
+    by_path.attack(made.folders[0], [("uap", UAP(0.1, steps=1, search=1))], problem=problem, n_examples=5)
     ((images, labels),) = seen
     assert images.equal(as_floats(problem.images.train_images)) and labels.equal(problem.images.train_labels)
 

@@ -13,6 +13,7 @@ from robustbench_dec.specs.protocol import Protocol
 from robustbench_dec.store.results import Results
 
 TINY = """
+layout = "protocol"
 text = "rules.md"
 trials_file = "rules-trials.csv"
 seed = 1000

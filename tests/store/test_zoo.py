@@ -203,7 +203,7 @@ def test_benchmark_knows_the_data_of_a_model_of_the_zoo(at_home: zoo.Entry) -> N
     attacks: dict[str, dict[str, Any]] = {
         "pgd": {"steps": 5},
         "torchattacks:MIFGSM": {"steps": "5"},
-        "uap": {"steps": 5},
+        "uap": {"steps": 5, "search": 0, "sga": 0},
     }
     result = robustbench_dec.benchmark(model, attacks=attacks, eps=0.2, n_examples=40, batch_size=16, progress=False)
     images = at_home.problem().images

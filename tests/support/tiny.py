@@ -37,6 +37,9 @@ eps = [0.05, 0.1]
 name = "uap"
 eps = [0.2]
 steps = 10
+search = 0
+restarts = 1
+sga = 0
 [[blocks.curve]]
 name = "fgsm"
 eps = [0.1]
