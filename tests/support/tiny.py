@@ -40,6 +40,7 @@ steps = 10
 search = 0
 restarts = 1
 sga = 0
+looks = 1
 [[blocks.curve]]
 name = "fgsm"
 eps = [0.1]
