@@ -3,7 +3,7 @@
     python benchmarks/harness_cost.py [MODEL]
 
 The same attack (examples/momentum.py) on 200 test images, by turns, `REPEATS` times each; the first start, which loads
-torch, is told by itself.
+torch, is measured by itself. Writes benchmarks/harness_cost.csv.
 """
 
 import statistics
@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import torch
+from versions import write  # type: ignore[import-not-found]
 
 from robustbench_dec.attack import Attack
 from robustbench_dec.attacking import attack_process
@@ -21,6 +22,7 @@ from robustbench_dec.store import zoo
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "momentum.py"
 RADII = (0.05, 0.1)
+IMAGES = 200
 REPEATS = 5
 
 
@@ -29,7 +31,7 @@ def seconds(cls: type[Attack], entry: zoo.Entry) -> float:
     images, model = entry.problem().images, entry.model()
     began = time.perf_counter()
     for eps in RADII:
-        evaluate(cls.make({"eps": eps}), model, images.test_images[:200], images.test_labels[:200])
+        evaluate(cls.make({"eps": eps}), model, images.test_images[:IMAGES], images.test_labels[:IMAGES])
     return time.perf_counter() - began
 
 
@@ -38,7 +40,7 @@ def main() -> None:
     torch.set_num_threads(1)
     began = time.perf_counter()
     theirs = attack_named(str(EXAMPLE))
-    print(f"first start: {time.perf_counter() - began:.2f} s (once a command)")
+    start = time.perf_counter() - began
     ours = in_file(str(EXAMPLE))
     here, there = [], []
     seconds(ours, entry)  # reads the images
@@ -48,7 +50,8 @@ def main() -> None:
         attack_process._described.cache_clear()
         theirs = attack_named(str(EXAMPLE))
     more = statistics.median(t - h for h, t in zip(here, there, strict=True))
-    print(f"{entry.name}, {len(RADII)} radii: {statistics.median(here):.2f} s here, {more:+.2f} s in own processes")
+    row = {"network": entry.name, "radii": len(RADII), "images": IMAGES, "first_start_s": start}
+    write(__file__, [row | {"here_s": statistics.median(here), "more_apart_s": more}], ["network"])
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@
             the few images that are wrong anyway), torchattacks alone on a plain copy of the network, Foolbox, ART
 
 Each library works in a process of its own, in turn with the suite, set up as its documentation says
-(benchmarks/peer_worker.py), on one thread; Flower gives each client one core. `pip install -e '.[peers]'` installs
-them; since their wishes do not always go together with the suite's, --python may name another environment's python.
+(benchmarks/peer_worker.py), on one thread; Flower gives each client one core. `pip install -r
+benchmarks/peers.txt` installs them, into an environment of their own, whose python --python names: what they want of
+other packages does not go together with what torchattacks and the suite want.
 A library that is not there, or fails, is named with its last line. Writes benchmarks/peers.csv.
 """
 
@@ -22,16 +23,15 @@ import time
 import tomllib
 from pathlib import Path
 
-import pandas as pd
 import safetensors.torch
 import torch
 from torch import nn
 from tqdm.auto import tqdm
-from versions import ROOT, Version, numbers  # type: ignore[import-not-found]
+from versions import ROOT, Version, numbers, write  # type: ignore[import-not-found]
 
 from attacks.fgsm import FGSM
 from attacks.pgd import PGD
-from robustbench_dec import data, files
+from robustbench_dec import data
 from robustbench_dec.architecture import Architecture
 from robustbench_dec.attacking.evaluate import evaluate
 
@@ -102,6 +102,7 @@ def theirs(library: str, folder: Path, python: str) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=sys.executable, help="an interpreter that has the other libraries")
+    parser.add_argument("--libraries", nargs="+", choices=(*TRAINERS, *ATTACKERS), default=(*TRAINERS, *ATTACKERS))
     parser.add_argument("--images", type=int, default=1000, help="test images to attack; a cell has 10,000")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -110,17 +111,13 @@ def main() -> None:
         folder = Path(name)
         model = briefly_trained()
         write_job(folder, model, options.images)
-        for library in tqdm((*TRAINERS, *ATTACKERS), disable=None):
+        for library in tqdm(options.libraries, disable=None):
             suite, other = ours(model, options.images), theirs(library, folder, options.python)
             for work, seconds in other.items():
                 row = {"library": library, "work": work, "images": 0 if work == "round" else options.images}
                 row |= {"seconds": seconds, "suite_seconds": suite[work]}
                 rows.append(row | {"ratio": seconds / suite[work]})
-    frame = pd.DataFrame(rows)
-    print(frame.to_string(index=False))
-    files.write_text(
-        Path(__file__).with_suffix(".csv"), frame.to_csv(index=False, lineterminator="\n", float_format="%.4g")
-    )
+    write(__file__, rows, ["library", "work"])
 
 
 if __name__ == "__main__":

@@ -20,13 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
-from versions import OLD, ROOT, Version, checkout, numbers  # type: ignore[import-not-found]
+from versions import OLD, ROOT, Version, checkout, numbers, write  # type: ignore[import-not-found]
 
-from robustbench_dec import files
 from robustbench_dec.architecture import Architecture
 from robustbench_dec.cnn import ConvolutionalNetwork
 from robustbench_dec.problems.universal import Universal
@@ -114,20 +112,20 @@ def measured(old: Path, block: dict[str, Any], method: str, turns: int, threads:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--old", default=OLD, help="a commit, or a folder with another version")
+    parser.add_argument("--dataset", choices=("mnist", "cifar10"))
     parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     table = tomllib.loads((ROOT / "tables" / "table2.toml").read_text())
+    blocks = [block for block in table["blocks"] if options.dataset in (None, block["problem"]["dataset"])]
     with checkout(options.old) as old:
         rows = [
             measured(old, block, method, options.turns, options.threads)
-            for block in tqdm(table["blocks"], disable=None)
+            for block in tqdm(blocks, disable=None)
             for method in ("k_gt", "dec_fedtrack")
         ]
-    frame = pd.DataFrame(rows).round(3)
-    print(frame.to_string(index=False))
-    files.write_text(Path(__file__).with_suffix(".csv"), frame.to_csv(index=False, lineterminator="\n"))
+    write(__file__, rows, ["dataset", "method", "threads"])
 
 
 if __name__ == "__main__":

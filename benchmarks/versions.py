@@ -14,6 +14,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from robustbench_dec import files
+
 ROOT = Path(__file__).resolve().parents[1]
 OLD = "aaaaf82"
 """Version 0.1.0."""
@@ -68,6 +72,17 @@ def checkout(old: str) -> Iterator[Path]:
             yield tree
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
+
+
+def write(script: str, rows: list[dict[str, Any]], keys: list[str]) -> None:
+    """Print the rows and put them into the script's CSV, in the place of rows of the same keys; the others stay."""
+    path, frame = Path(script).with_suffix(".csv"), pd.DataFrame(rows)
+    print(frame.to_string(index=False))
+    if path.exists():
+        before = pd.read_csv(path)
+        if list(before) == list(frame):
+            frame = pd.concat([before, frame]).drop_duplicates(keys, keep="last").sort_values(keys, kind="stable")
+    files.write_text(path, frame.to_csv(index=False, lineterminator="\n", float_format="%.4g"))
 
 
 def numbers(settings: dict[str, Any]) -> dict[str, Any]:

@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from robustbench_dec import bars as progress_bars
 from robustbench_dec import data, shelf
 from robustbench_dec import page as pages
-from robustbench_dec.attack import Attack, as_floats
-from robustbench_dec.attacking.evaluate import Limits, Outcome, check_box, check_images, evaluate
+from robustbench_dec.attack import Attack
+from robustbench_dec.attacking.evaluate import Limits, Outcome, attacked
 from robustbench_dec.attacking.find_attack import attack_handed_over, attack_named, label
-from robustbench_dec.attacking.model_use import copied, untouched
-from robustbench_dec.attacking.networks_that_lie import examine
+from robustbench_dec.attacking.model_use import copied
+from robustbench_dec.attacking.scene import Scene
 from robustbench_dec.errors import BadInput, raised
 from robustbench_dec.leaderboard import gather
 from robustbench_dec.leaderboard.audit import ZERO_SHARE
@@ -146,12 +146,8 @@ def benchmark(
     built = [pair for attack, settings in asked for pair in _built(attack, settings, radii, model)]
     test, labels, train, count = _images(model, dataset, classes, progress)
     test, labels = test[:n_examples], labels[:n_examples]
-    check_images(test, labels)
-    model = copied(model).to(device)
-    first = as_floats(test[:batch_size]).to(device)
-    check_box(first)
-    with untouched(model, seed):
-        found = examine(model, first, labels.to(device)).classes
+    scene = Scene(copied(model).to(device), test, labels, seed=seed, batch_size=batch_size)
+    found = scene.network.classes
     if count is not None and found != count:
         raise BadInput(f"the data set has {count} classes, the network answers with {found} logits")
     cells = []
@@ -159,10 +155,7 @@ def benchmark(
     for name, attack in progress_bars.bar(built, desc="benchmark", unit="cell", show=progress):
         what = f"{name}@{attack.eps:g}" if progress else None
         try:
-            outcome = evaluate(
-                attack, model, test, labels, train=train, seed=seed, batch_size=batch_size, progress=what,
-                limits=Limits(passes=max_passes),
-            )  # fmt: skip
+            outcome = attacked(attack, scene, train=train, progress=what, limits=Limits(passes=max_passes))
         except BadInput as error:
             raise BadInput(f"{name}: {error}") from error
         except Exception as error:  # whatever the attack raises

@@ -21,16 +21,14 @@ from robustbench_dec.attack import (
     OutOfPasses,
     Shift,
     as_floats,
-    device_of,
     distances,
     largest_radius,
     number_of_classes,
-    predictions,
     put_back,
     slack,
 )
 from robustbench_dec.attacking.model_use import PassCounter, condition, copied, unpatched, untouched
-from robustbench_dec.attacking.networks_that_lie import examine
+from robustbench_dec.attacking.scene import Scene, check_box
 from robustbench_dec.attacking.ways import averaged, still_moves
 from robustbench_dec.bars import bar
 from robustbench_dec.errors import BadInput, raised
@@ -113,66 +111,52 @@ class Outcome:
         return self.robust.double().mean().item()
 
 
-class Judge:
-    """The network that decides. No attack gets it."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.model = copied(model).eval()
-        self._condition = condition(self.model)
-
-    def right(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Which images (N,) it gets right."""
-        return predictions(self.model, images) == labels
-
-    def check(self) -> None:
-        """Refuse what was measured if it is not the network that it was."""
-        if condition(self.model) != self._condition:
-            raise BadInput(
-                "the network that judges was changed during the attack, or changes itself when it answers; what was "
-                "measured is thrown away"
-            )
-
-
-@torch.inference_mode(False)
 def evaluate(
     attack: Attack,
     model: nn.Module,
     images: Tensor,
     labels: Tensor,
     *,
-    train: tuple[Tensor, Tensor] | None = None,
     seed: int = 0,
     batch_size: int = 500,
+    **how: Any,
+) -> Outcome:
+    """Attack images (uint8 or floats in [0, 1]) once and tell which the model still gets right; `how` as in `attacked`.
+
+    Who attacks the same network and images more than once makes one `Scene` for all.
+    """
+    return attacked(attack, Scene(model, images, labels, seed=seed, batch_size=batch_size), **how)
+
+
+@torch.inference_mode(False)
+def attacked(
+    attack: Attack,
+    scene: Scene,
+    *,
+    train: tuple[Tensor, Tensor] | None = None,
     progress: str | None = None,
     parts: MutableMapping[int, Part] | None = None,
     limits: Limits = Limits(),
     start: Shift | None = None,
 ) -> Outcome:
-    """Attack images (uint8 or floats in [0, 1]) and tell which the model still gets right.
+    """Which images of a scene its network still gets right under the attack.
 
     Attacks on single images spare those that are wrong anyway; universal ones are fitted on `train` first and meet all.
     `start` is what the attack's groundwork found, where that is known; else it is fitted first, with the same end.
-    Every batch runs under its own random state, derived from `seed`. Batches that `parts` has are not attacked again;
-    with `parts`, an attack that raises on one batch is tried on the next ones, and `Failed` is raised at the end.
+    Every batch runs under its own random state, derived from the scene's seed. Batches that `parts` has are not
+    attacked again; with `parts`, an attack that raises on one batch is tried on the next ones, and `Failed` is raised
+    at the end.
     """
-    check_images(images, labels)
-    device, shape = device_of(model), tuple(images.shape[1:])
-    judge = Judge(model)
-    first = as_floats(images[:batch_size]).to(device)
-    check_box(first)
-    with untouched(judge.model, seed):
-        network = examine(judge.model, first, labels.to(device))
+    judge, network, shape = scene.judge, scene.network, scene.shape
     flags, classes = network.flags | set(attack.remarks()), network.classes
-    if int(labels.max()) >= classes:
-        raise BadInput(f"the network has {classes} classes, but there are labels up to {int(labels.max())}")
     _check_radius(attack, shape)
     attack.check(shape, classes)
     perturbation, spent, way = None, (0, 0, 0, 0), tuple[Look, ...]()
     with _player(attack, judge.model, classes, shape, limits) as player:
         if attack.universal and not isinstance(attack, Shift):
-            most = None if limits.passes is None else limits.passes * len(images)
+            most = None if limits.passes is None else limits.passes * len(scene.images)
             try:
-                attack, spent, found, way = _fitted(attack, player, train, seed, most, progress, start)
+                attack, spent, found, way = _fitted(attack, player, train, scene.seed, most, progress, start)
             except Exception as error:
                 if parts is None or isinstance(error, BadInput):
                     raise
@@ -185,7 +169,7 @@ def evaluate(
         if isinstance(attack, Shift):
             perturbation = attack.y
         try:
-            done = _batches(attack, player, judge, images, labels, seed, batch_size, progress, parts, limits.passes)
+            done = _batches(attack, player, scene, progress, parts, limits.passes)
         except RuntimeError as error:
             if network.differentiable:
                 raise
@@ -194,8 +178,7 @@ def evaluate(
                 "such as torchattacks:Square, do without"
             ) from error
     ordered = [done[number] for number in sorted(done)]
-    if not judge.right(first, labels[:batch_size].to(device)).cpu().equal(ordered[0].clean):
-        raise BadInput("the network answers the clean images otherwise after the attack than before; nothing is kept")
+    scene.check(ordered[0].clean)
     forwards, backwards, gradients, zeros = (
         sum(column) for column in zip(spent, *(part[2:6] for part in ordered), strict=True)
     )
@@ -347,24 +330,18 @@ def _fitted(
 def _batches(
     attack: Attack,
     player: Player,
-    judge: Judge,
-    images: Tensor,
-    labels: Tensor,
-    seed: int,
-    batch_size: int,
+    scene: Scene,
     progress: str | None,
     parts: MutableMapping[int, Part] | None,
     passes: int | None,
 ) -> MutableMapping[int, Part]:
     done: MutableMapping[int, Part] = {} if parts is None else parts
     failures: dict[int, Exception] = {}
-    batches = range(0, len(images), batch_size)
-    for number, first in enumerate(bar(batches, desc=progress, show=progress is not None, nested=1)):
+    for number in bar(scene.batches, desc=progress, show=progress is not None, nested=1):
         if number in done:
             continue
-        batch = images[first : first + batch_size], labels[first : first + batch_size]
         try:
-            part = _attack_batch(attack, player, judge, *batch, seed=seed + 1 + number, passes=passes)
+            part = _attack_batch(attack, player, scene, number, passes)
         except Exception as error:  # whatever the attack raises
             if parts is None:
                 raise
@@ -374,23 +351,19 @@ def _batches(
         else:
             done[number] = part  # a full disk, which may show here, is not the attack's failure
     if failures:
-        raise _failed(attack, failures, len(batches), len(done)) from next(iter(failures.values()))
+        raise _failed(attack, failures, len(scene.batches), len(done)) from next(iter(failures.values()))
     return done
 
 
-def _attack_batch(
-    attack: Attack, player: Player, judge: Judge, images: Tensor, labels: Tensor, *, seed: int, passes: int | None
-) -> Part:
-    device = device_of(judge.model)
-    a, b = as_floats(images).to(device), labels.to(device)
-    check_box(a)
-    right, flags, counts, way = judge.right(a, b), set[str](), (0, 0, 0, 0), tuple[Look, ...]()
+def _attack_batch(attack: Attack, player: Player, scene: Scene, number: int, passes: int | None) -> Part:
+    judge, (a, b, right) = scene.judge, scene.clean(number)
+    flags, counts, way = set[str](), (0, 0, 0, 0), tuple[Look, ...]()
     # What is wrong already needs no attack; but a universal perturbation meets every image, and may even right one.
     met = torch.ones_like(right) if attack.universal else right
     still = right.clone()
     if met.any():
         most = None if passes is None else passes * int(met.sum())
-        proposed, counts, found, way = player.perturb(a[met], b[met], seed, most)
+        proposed, counts, found, way = player.perturb(a[met], b[met], scene.seed + 1 + number, most)
         flags |= found
         judge.check()
         still[met] = judge.right(accepted(attack, a[met], proposed, flags), b[met])
@@ -419,25 +392,6 @@ def accepted(attack: Attack, images: Tensor, proposed: Tensor, flags: set[str]) 
     if (proposed.min() < -TOLERANCE or proposed.max() > 1 + TOLERANCE) and not attack.universal:
         flags.add("box")
     return put_back(images, proposed, attack.eps, attack.norm)
-
-
-def check_images(images: Tensor, labels: Tensor) -> None:
-    """Refuse what are no images with labels."""
-    if len(images) == 0:
-        raise BadInput("there are no images to attack")
-    if images.ndim != 4 or labels.shape != (len(images),):
-        raise BadInput(
-            f"expected images (N, C, H, W) and labels (N,), got {tuple(images.shape)} and {tuple(labels.shape)}"
-        )
-
-
-def check_box(images: Tensor) -> None:
-    """Refuse images that are not in [0, 1]; NaN is not."""
-    if not (images.min() >= 0 and images.max() <= 1):
-        raise BadInput(
-            f"attacks take images in [0, 1], these reach from {images.min().item():.3g} to {images.max().item():.3g}; "
-            "put the normalisation inside the model"
-        )
 
 
 def _check_radius(attack: Attack, shape: tuple[int, ...]) -> None:

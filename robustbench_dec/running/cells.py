@@ -12,8 +12,9 @@ from robustbench_dec import bars as progress_bars
 from robustbench_dec import shelf
 from robustbench_dec.attack import Attack, Shift
 from robustbench_dec.attacking import ways
-from robustbench_dec.attacking.evaluate import Limits, evaluate
+from robustbench_dec.attacking.evaluate import Limits, attacked
 from robustbench_dec.attacking.find_attack import attack_named, label
+from robustbench_dec.attacking.scene import Scene
 from robustbench_dec.errors import BadInput
 from robustbench_dec.problem import Classifier
 from robustbench_dec.running.attack_journal import Kept
@@ -104,7 +105,7 @@ def attack(
     kept, and are not attacked again. Cells that other processes compute are waited for; or else they are left to them,
     the others are computed, and the whole is Busy.
     """
-    records, busy = [], None
+    records, busy, scenes = [], None, _Scenes(problem)
     common: dict[str, Any] = {"problem": problem, "device": device, "progress": progress, "wait": wait}
     for request in progress_bars.bar(wanted, desc=f"attacks on {run.id}", unit="cell", show=progress):
         cell = run.cell(request.key)
@@ -120,7 +121,7 @@ def attack(
                         if ground is not None:  # a cell of its own, which other radii start from too
                             attack(run, [ground], model=model, **common)
                             start = _start(run.cell(ground.key))
-                        record = _computed(cell, request, model, problem, progress, start)
+                        record = _computed(cell, request, scenes, model, progress, start)
             except locks.Busy as error:
                 busy = error
                 continue
@@ -138,24 +139,36 @@ def _start(ground: Cell) -> Shift:
     return Shift(y, eps=ground.record.eps)
 
 
+class _Scenes:
+    """The scene of the last request, kept for as long as the next ones ask for the same images."""
+
+    def __init__(self, problem: Classifier) -> None:
+        self.problem = problem
+        self._last: tuple[tuple[object, ...], Scene] | None = None
+
+    def of(self, request: Request, model: nn.Module) -> Scene:
+        key = request.part, request.n_examples, request.seed, request.batch_size
+        if self._last is None or self._last[0] != key:
+            images = getattr(self.problem.images, f"{request.part}_images")[: request.n_examples]
+            labels = getattr(self.problem.images, f"{request.part}_labels")[: request.n_examples]
+            self._last = key, Scene(model, images, labels, seed=request.seed, batch_size=request.batch_size)
+        return self._last[1]
+
+
 def _computed(
-    cell: Cell, request: Request, model: nn.Module, problem: Classifier, progress: bool, start: Shift | None
+    cell: Cell, request: Request, scenes: _Scenes, model: nn.Module, progress: bool, start: Shift | None
 ) -> CellRecord:
     """Attack, and write all that decides the number; a universal perturbation is kept beside the cell."""
     began = time.perf_counter()
     run, attack = cell.run.record, request.attack
     if run.classifier is None:
         raise BadInput(f"{run.id} has no images to attack; take a run of a classifier")
-    images = getattr(problem.images, f"{request.part}_images")[: request.n_examples]
-    labels = getattr(problem.images, f"{request.part}_labels")[: request.n_examples]
-    outcome = evaluate(
+    scene, images = scenes.of(request, model), scenes.problem.images
+    labels = scene.labels
+    outcome = attacked(
         attack,
-        model,
-        images,
-        labels,
-        train=(problem.images.train_images, problem.images.train_labels),
-        seed=request.seed,
-        batch_size=request.batch_size,
+        scene,
+        train=(images.train_images, images.train_labels),
         progress=cell.stem if progress else None,
         parts=Kept(cell.batches, [run.checkpoint_sha256, len(labels)]),
         limits=request.limits,

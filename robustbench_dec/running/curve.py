@@ -5,7 +5,8 @@ from collections.abc import Callable
 from torch import Tensor
 
 from robustbench_dec.attack import accuracy
-from robustbench_dec.attacking.evaluate import evaluate
+from robustbench_dec.attacking.evaluate import attacked
+from robustbench_dec.attacking.scene import Scene
 from robustbench_dec.networks.crew import Crew
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Classifier, Problem
@@ -61,8 +62,9 @@ def _gauge(run: RunSpec, oracle: Oracle) -> Callable[[Tensor], dict[str, float]]
     def measure(x: Tensor) -> dict[str, float]:
         model = problem.module(x)
         clean = {"clean_acc": accuracy(model, images, labels)}
-        return clean | {
-            name: evaluate(attack, model, images, labels, seed=run.seed).robust_accuracy for name, attack in attacks
-        }
+        if not attacks:
+            return clean
+        scene = Scene(model, images, labels, seed=run.seed)
+        return clean | {name: attacked(attack, scene).robust_accuracy for name, attack in attacks}
 
     return measure

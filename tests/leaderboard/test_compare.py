@@ -129,14 +129,14 @@ def test_nothing_is_attacked_twice_and_an_edited_file_is_another_attack(
     name = file_with(tmp_path / "mine.py", "return (images + self.eps).clamp(0, 1)")
     first = compared(made, entry, name)
     with monkeypatch.context() as patch:
-        patch.setattr(cells, "evaluate", must_not)
+        patch.setattr(cells, "attacked", must_not)
         again = compared(made, entry, name)
         fewer = compared(made, entry, name, n_examples=15)  # the first of the same images
     assert [row.mine.accuracy for row in again] == [row.mine.accuracy for row in first]
     assert all(row.mine.right.equal(full.mine.right[:15]) for row, full in zip(fewer, first, strict=True))
     file_with(tmp_path / "mine.py", "return (images - self.eps).clamp(0, 1)")
     with monkeypatch.context() as patch, pytest.raises(AssertionError, match="must not"):
-        patch.setattr(cells, "evaluate", must_not)
+        patch.setattr(cells, "attacked", must_not)
         compared(made, entry, name)
     compared(made, entry, name)
     labels = {c.record.attack for c in Results(made.results).cells() if c.record.submitted == "user"}

@@ -430,7 +430,7 @@ def test_pickles_are_refused_unread(tmp_path: Path) -> None:
 
 def test_cells_that_exist_are_not_computed_again(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     before = stamps(made.results)
-    monkeypatch.setattr(cells, "evaluate", must_not)
+    monkeypatch.setattr(cells, "attacked", must_not)
     monkeypatch.setattr(Run, "model", must_not)
     assert by_path.make(made.specification, made.results) == made.folders
     assert stamps(made.results) == before

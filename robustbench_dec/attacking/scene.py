@@ -1,0 +1,108 @@
+"""Scene: a network that judges, and the images on which attacks meet it, with all that no attack and no radius changes.
+
+What the network is like, the images as floats on its device and which of them it gets right are found once, and
+serve a whole sweep over attacks and radii. The judge's condition is still checked around every batch.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from robustbench_dec.attack import as_floats, device_of, predictions
+from robustbench_dec.attacking.model_use import condition, copied, untouched
+from robustbench_dec.attacking.networks_that_lie import examine
+from robustbench_dec.errors import BadInput
+
+
+class Judge:
+    """The network that decides. No attack gets it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = copied(model).eval()
+        self._condition = condition(self.model)
+
+    def right(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Which images (N,) it gets right."""
+        return predictions(self.model, images) == labels
+
+    def check(self) -> None:
+        """Refuse what was measured if it is not the network that it was."""
+        if condition(self.model) != self._condition:
+            raise BadInput(
+                "the network that judges was changed during the attack, or changes itself when it answers; what was "
+                "measured is thrown away"
+            )
+
+
+class Clean(NamedTuple):
+    """One batch before any attack, on the judge's device."""
+
+    images: Tensor  # floats in [0, 1]
+    labels: Tensor
+    right: Tensor  # (n,) bool
+
+
+class Scene:
+    """One network and some images (uint8 or floats in [0, 1]), attacked in batches under one seed."""
+
+    @torch.inference_mode(False)
+    def __init__(
+        self, model: nn.Module, images: Tensor, labels: Tensor, *, seed: int = 0, batch_size: int = 500
+    ) -> None:
+        check_images(images, labels)
+        self.images, self.labels = images, labels
+        self.shape = tuple(images.shape[1:])
+        self.seed, self.batch_size = seed, batch_size
+        self.device = device_of(model)
+        self.judge = Judge(model)
+        self._clean: dict[int, Clean] = {}
+        first = as_floats(images[:batch_size]).to(self.device)
+        check_box(first)
+        with untouched(self.judge.model, seed):
+            self.network = examine(self.judge.model, first, labels.to(self.device))
+        if int(labels.max()) >= self.network.classes:
+            raise BadInput(
+                f"the network has {self.network.classes} classes, but there are labels up to {int(labels.max())}"
+            )
+
+    @property
+    def batches(self) -> range:
+        """Their numbers."""
+        return range(-(-len(self.images) // self.batch_size))
+
+    def clean(self, number: int) -> Clean:
+        """A batch as it is before any attack; asked again, it costs nothing. Whoever changes it takes a copy."""
+        if number not in self._clean:
+            part = slice(number * self.batch_size, (number + 1) * self.batch_size)
+            a, b = as_floats(self.images[part]).to(self.device), self.labels[part].to(self.device)
+            check_box(a)
+            self._clean[number] = Clean(a, b, self.judge.right(a, b))
+        return self._clean[number]
+
+    def check(self, first: Tensor) -> None:
+        """Refuse what was measured if the network answers the first batch otherwise than before (n,)."""
+        a, b, _ = self.clean(0)
+        if not self.judge.right(a, b).cpu().equal(first):
+            raise BadInput(
+                "the network answers the clean images otherwise after the attack than before; nothing is kept"
+            )
+
+
+def check_images(images: Tensor, labels: Tensor) -> None:
+    """Refuse what are no images with labels."""
+    if len(images) == 0:
+        raise BadInput("there are no images to attack")
+    if images.ndim != 4 or labels.shape != (len(images),):
+        raise BadInput(
+            f"expected images (N, C, H, W) and labels (N,), got {tuple(images.shape)} and {tuple(labels.shape)}"
+        )
+
+
+def check_box(images: Tensor) -> None:
+    """Refuse images that are not in [0, 1]; NaN is not."""
+    if not (images.min() >= 0 and images.max() <= 1):
+        raise BadInput(
+            f"attacks take images in [0, 1], these reach from {images.min().item():.3g} to {images.max().item():.3g}; "
+            "put the normalisation inside the model"
+        )
