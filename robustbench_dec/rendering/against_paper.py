@@ -4,18 +4,33 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from math import isnan, nan
+from typing import get_args
 
 from robustbench_dec import titles
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard.means import Mean
+from robustbench_dec.rendering import verdicts
 from robustbench_dec.rendering.blocks import CLEAN, Block, Key, Seeds, audit_markdown, column_title, percent_text
 from robustbench_dec.rendering.text import escape_markdown, grid
+
+TESTED = (
+    "All columns of a data set are tested together: exact sign flips over the seeds, step-down max-T (Westfall and "
+    "Young), two-sided. Intervals are by a paired bootstrap over seeds and images. Reproduced: the paper's sign, p "
+    "below .05, an interval without 0; not reproduced: the other sign, likewise; undecided: all else."
+)
 
 Paper = Mapping[str, Mapping[str, Mapping[str, float]]]
 """Percent by data set, method and column, a column being "clean" or like "fgsm@0.05"."""
 
 
-def markdown(blocks: Sequence[Block], cells: Mapping[Key, Seeds], paper: Mapping[Key, float], caption: str) -> str:
+def markdown(
+    blocks: Sequence[Block],
+    cells: Mapping[Key, Seeds],
+    paper: Mapping[Key, float],
+    caption: str,
+    judged: verdicts.Columns | None = None,
+) -> str:
+    """All of it; `judged` has the margins of a table under a protocol, with their intervals and corrected p-values."""
     ours = {key: Mean.of(100 * accuracy for accuracy in seeds.values()) for key, seeds in cells.items()}
     parts = ["# Ours against the paper", escape_markdown(caption), "Percent; differences and margins in points."]
     verdicts: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)  # (last, first) -> (here, there)
@@ -23,10 +38,12 @@ def markdown(blocks: Sequence[Block], cells: Mapping[Key, Seeds], paper: Mapping
         parts += [f"## {escape_markdown(block.title)}", _differences(block, ours, paper)]
         if len(block.methods) > 1:
             margins = _margins(block, cells, paper)
-            parts.append(_margin_grid(block, margins))
+            parts.append(_margin_grid(block, margins) if judged is None else _judged_grid(block, margins, judged))
             attacked = [(_verdict(here.mean), _verdict(there)) for c, (here, there) in margins.items() if c != CLEAN]
             verdicts[block.methods[-1], block.methods[0]] += attacked
     parts += ["Margins are paired by seed: mean ± standard deviation of the difference.", "## Summary"]
+    if judged is not None:
+        parts += [TESTED, _counted(blocks, cells, paper, judged)]
     for (last, first), pairs in verdicts.items():
         counts = [Counter(pair[place] for pair in pairs) for place in (0, 1)]  # here, there
         here, there = (f"{count['yes']} of {count['yes'] + count['no']}" for count in counts)
@@ -76,6 +93,34 @@ def _margin_grid(block: Block, margins: Mapping[tuple[str, float], tuple[Mean, f
         )
     last, first = (escape_markdown(titles.method(block.methods[place])) for place in (-1, 0))
     return grid(["Column", "Margin, paper", "Margin, ours", f"{last} beats {first}, paper", "ours", "Same"], body)
+
+
+def _judged_grid(
+    block: Block, margins: Mapping[tuple[str, float], tuple[Mean, float]], judged: verdicts.Columns
+) -> str:
+    body = []
+    for column, (here, there) in margins.items():
+        margin = judged.get((block.dataset, *column))
+        row = [escape_markdown(column_title(*column)), _signed(there), percent_text(here, 2, "+")]
+        if margin is None:
+            row += ["--", "--"]
+        else:
+            row += [f"{100 * margin.low:+.2f} to {100 * margin.high:+.2f}", f"{margin.p:.3f}"]
+        body.append([*row, verdicts.verdict(margin, there)])
+    return grid(["Column", "Margin, paper", "Margin, ours", "95 % interval", "corrected p", "Verdict"], body)
+
+
+def _counted(
+    blocks: Sequence[Block], cells: Mapping[Key, Seeds], paper: Mapping[Key, float], judged: verdicts.Columns
+) -> str:
+    """How many attacked columns are reproduced, not reproduced, undecided."""
+    found = Counter[str]()
+    for block in blocks:
+        for column, (_, there) in _margins(block, cells, paper).items():
+            if column != CLEAN and not isnan(there):
+                found[verdicts.verdict(judged.get((block.dataset, *column)), there)] += 1
+    kinds = get_args(verdicts.Verdict)
+    return f"Of {found.total()} attacked columns: " + ", ".join(f"{found[kind]} {kind}" for kind in kinds) + "."
 
 
 def percent_of(paper: Paper) -> dict[Key, float]:

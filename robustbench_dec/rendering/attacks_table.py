@@ -13,7 +13,7 @@ import pandas as pd
 
 from robustbench_dec import files, titles
 from robustbench_dec.leaderboard.means import Mean
-from robustbench_dec.rendering import against_paper
+from robustbench_dec.rendering import against_paper, verdicts
 from robustbench_dec.rendering.blocks import (
     Block,
     Key,
@@ -23,6 +23,7 @@ from robustbench_dec.rendering.blocks import (
     column_title,
     findings_of,
     percent_text,
+    rows_of,
 )
 from robustbench_dec.rendering.text import (
     LATEX,
@@ -38,26 +39,34 @@ from robustbench_dec.rendering.text import (
 
 
 def render(
-    frame: pd.DataFrame, blocks: Sequence[Block], stem: Path, caption: str, paper: against_paper.Paper | None
+    frame: pd.DataFrame,
+    blocks: Sequence[Block],
+    stem: Path,
+    caption: str,
+    paper: against_paper.Paper | None,
+    margins: verdicts.Columns | None = None,
 ) -> dict[Path, bytes]:
     """What goes into <stem>.csv, .md, .tex and, where the paper's numbers are given, <stem>-vs-paper.md.
 
     `frame` holds this table's leaderboard rows, one per data set, method, attack, eps and seed. `paper` maps data set
     -> method -> column -> percent, a column being "clean" or like "fgsm@0.05". Titles and caption are plain text.
+    A table under a protocol has `margins`: a number is bold only where its lead is more than chance.
     """
     cells = collect(frame, blocks)
     entries = {key: Mean.of(cells[key].values()) for key in cells}
     marked = _marked(frame, blocks, entries)
-    notes = _notes(frame, blocks, cells)
+    notes = _notes(frame, blocks, cells, BEST_MEAN if margins is None else MORE_THAN_CHANCE)
+    bold = _best(blocks, entries, margins)
     if marked:
         notes.append(f"{MARK} flagged by the audit; see docs/flags.md and reliability_flags in the leaderboard.")
     contents = {
         ".csv": _csv(entries),
-        ".md": _markdown(blocks, entries, caption, notes, marked),
-        ".tex": _latex(blocks, entries, caption, stem.name, notes, marked),
+        ".md": _markdown(blocks, entries, caption, notes, marked, bold),
+        ".tex": _latex(blocks, entries, caption, stem.name, notes, marked, bold),
     }
     if paper is not None:
-        contents["-vs-paper.md"] = against_paper.markdown(blocks, cells, against_paper.percent_of(paper), caption)
+        percent = against_paper.percent_of(paper)
+        contents["-vs-paper.md"] = against_paper.markdown(blocks, cells, percent, caption, margins)
     return files.beside(stem, contents)
 
 
@@ -78,12 +87,34 @@ def _csv(entries: Mapping[Key, Mean]) -> str:
     return str(pd.DataFrame(rows, columns=names).to_csv(index=False, lineterminator="\n"))
 
 
-def _notes(frame: pd.DataFrame, blocks: Sequence[Block], cells: Mapping[Key, Seeds]) -> list[str]:
+BEST_MEAN = "the best mean of each column is bold"
+MORE_THAN_CHANCE = "a number is bold where the 95 % interval of its lead, over seeds and images, excludes 0"
+
+
+def _best(blocks: Sequence[Block], entries: Mapping[Key, Mean], margins: verdicts.Columns | None) -> frozenset[Key]:
+    """The entries that are bold."""
+    best = set()
+    for block, method in rows_of(blocks):
+        for column in block.all_columns:
+            key = block.key(method, column)
+            if margins is not None:
+                leads = verdicts.ahead(block, margins, method, column)
+            else:
+                means = [entries[block.key(rival, column)].mean for rival in block.methods]
+                rivals = [mean for mean in means if not isnan(mean)]
+                # Best means better than someone; equal means share the honour.
+                leads = len(rivals) > 1 and entries[key].seeds > 0 and entries[key].mean >= max(rivals) - 1e-12
+            if leads:
+                best.add(key)
+    return frozenset(best)
+
+
+def _notes(frame: pd.DataFrame, blocks: Sequence[Block], cells: Mapping[Key, Seeds], bold: str) -> list[str]:
     seeds = len({seed for values in cells.values() for seed in values})
     missing = sum(not values for values in cells.values())
     partial = sum(0 < len(values) < seeds for values in cells.values())
     what = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
-    notes = [f"Test accuracy in percent, {what}; the best mean of each column is bold. δ is the radius of the attack."]
+    notes = [f"Test accuracy in percent, {what}; {bold}. δ is the radius of the attack."]
     used = frame[frame["dataset"].isin([block.dataset for block in blocks])]
     sizes = used.groupby("dataset")["n_examples"].max()
     images = [f"{b.title} {sizes[b.dataset]:,}" for b in blocks if b.dataset in sizes]
@@ -102,12 +133,16 @@ def _markdown(
     caption: str,
     notes: Sequence[str],
     marked: frozenset[Key],
+    best: frozenset[Key],
 ) -> str:
     parts = [escape_markdown(caption)]
     for block in blocks:
         head = ["Method", *(escape_markdown(column_title(*column)) for column in block.all_columns)]
         body = [
-            [escape_markdown(titles.method(method)), *_row(block, entries, method, marked, ("**{}**", " ± {}", MARK))]
+            [
+                escape_markdown(titles.method(method)),
+                *_row(block, entries, method, marked, best, ("**{}**", " ± {}", MARK)),
+            ]
             for method in block.methods
         ]
         parts += [f"### {escape_markdown(block.title)}", grid(head, body)]
@@ -123,6 +158,7 @@ def _latex(
     label: str,
     notes: Sequence[str],
     marked: frozenset[Key],
+    best: frozenset[Key],
 ) -> str:
     width = max(len(block.columns) for block in blocks)
     lines: list[str] = []
@@ -145,25 +181,26 @@ def _latex(
         for method in block.methods:
             title = escape_latex(block.title) if method == block.methods[0] else ""
             styles = (r"\textbf{{{}}}", r" {{\scriptsize$\pm$\,{}}}", LATEX[MARK])
-            values = _row(block, entries, method, marked, styles)
+            values = _row(block, entries, method, marked, best, styles)
             lines.append(latex_row([title, escape_latex(titles.method(method)), *values, *padding]))
     table = latex_table(rf"ll*{{{1 + width}}}{{c}}", lines, escape_latex(caption), label, [latex_notes(notes)])
     return "\n".join([*LATEX_NEEDS, *table]) + "\n"
 
 
 def _row(
-    block: Block, entries: Mapping[Key, Mean], method: str, marked: frozenset[Key], styles: tuple[str, str, str]
+    block: Block,
+    entries: Mapping[Key, Mean],
+    method: str,
+    marked: frozenset[Key],
+    best: frozenset[Key],
+    styles: tuple[str, str, str],
 ) -> list[str]:
     bold, spread, mark = styles
     texts = []
     for column in block.all_columns:
-        means = [entries[block.key(rival, column)].mean for rival in block.methods]
-        rivals = [mean for mean in means if not isnan(mean)]
         entry = entries[block.key(method, column)]
-        # Best means better than someone; equal means share the honour.
-        best = len(rivals) > 1 and entry.seeds > 0 and entry.mean >= max(rivals) - 1e-12
         text = percent_text(Mean(100 * entry.mean, nan, entry.seeds), block.decimals)
-        text = bold.format(text) if best else text
+        text = bold.format(text) if block.key(method, column) in best else text
         deviation = spread.format(f"{100 * entry.std:.{block.decimals}f}") if entry.seeds > 1 else ""
         texts.append(text + deviation + (mark if block.key(method, column) in marked else ""))
     return texts

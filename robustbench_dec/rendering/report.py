@@ -17,7 +17,7 @@ from robustbench_dec.data import catalogue
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather
 from robustbench_dec.problem import Classifier
-from robustbench_dec.rendering import attacks_table, curves, figures, networks_table, pictures
+from robustbench_dec.rendering import attacks_table, curves, figures, networks_table, pictures, verdicts
 from robustbench_dec.rendering.blocks import Block
 from robustbench_dec.running.suite import Work
 from robustbench_dec.specs.table import BlockSpec, Spec
@@ -63,7 +63,11 @@ def prepare(specification: Spec, work: Sequence[Work], stem: str, results: Resul
         contents |= networks_table.render(specification, work, rows, results, tables / stem)
     else:
         paper = specification.paper or None
-        contents |= attacks_table.render(rows, blocks(specification), tables / stem, specification.caption, paper)
+        places, margins = blocks(specification), None
+        if specification.protocol is not None:
+            known = [record for item, run in runs for asks in item.cells if (record := run.cell(asks.key).known())]
+            margins = verdicts.measured(places, known)
+        contents |= attacks_table.render(rows, places, tables / stem, specification.caption, paper, margins)
         lines = pd.concat([_curve(run) for _, run in runs])
         contents |= curves.curves(lines, tables / stem, _measured(specification))
         trained, universal = _pictures([pair for pair in runs if pair[0].run.seed == specification.seeds[0]])

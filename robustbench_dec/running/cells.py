@@ -197,6 +197,7 @@ def _computed(
         clean_acc=outcome.clean_accuracy,
         robust_acc=outcome.robust_accuracy,
         bits=pack(outcome.robust),
+        clean_bits=pack(outcome.clean),
         attack_seed=request.seed,
         forwards=outcome.forwards,
         backwards=outcome.backwards,

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
+from robustbench_dec import files
 from robustbench_dec.errors import BadInput
 from robustbench_dec.specs.limits import LARGEST_SEED
 from robustbench_dec.specs.run import AttackSpec, NetworkSpec, RunSpec
@@ -84,6 +85,8 @@ class Spec(Strict):
     blocks: list[BlockSpec] = Field(min_length=1)
     profiles: dict[str, Profile] = {}
     tune: TuneSpec | None = None
+    protocol: str | None = Field(default=None, description="the rules that governed its runs, such as protocol.md")
+    protocol_sha256: str | None = Field(default=None, exclude=True, description="of these rules; not in the file")
     paper: dict[str, dict[str, dict[str, float]]] = {}
 
     @model_validator(mode="before")
@@ -143,6 +146,7 @@ class Spec(Strict):
             "sfo": block.sfo,
             "exchanges": block.exchanges,
             "schema": self.schema_version,
+            "protocol_sha256": self.protocol_sha256,
         }
         return RunSpec(**(fields | changes))
 
@@ -173,4 +177,10 @@ def read(path: Path) -> Spec:
         raise BadInput(f"{path} is a table of claims, which has no models; `robustbench-dec table {path}` makes it")
     if layout(path) == "protocol":
         raise BadInput(f"{path} is a protocol, not a table; `robustbench-dec trials {path}` carries it out")
-    return validated(Spec, path, "tables/table2.toml")
+    asked = validated(Spec, path, "tables/table2.toml")
+    if asked.protocol is None:
+        return asked
+    rules = path.with_name(asked.protocol)
+    if not rules.is_file():
+        raise BadInput(f"{path} was made under {rules}, which is not there")
+    return asked.model_copy(update={"protocol_sha256": files.sha256(rules)})

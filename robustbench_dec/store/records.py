@@ -202,6 +202,7 @@ class CellRecord(Made):
     clean_acc: float
     robust_acc: float
     bits: str
+    clean_bits: str = Field(default="", description="as `bits`, without attack; empty in cells of version 0.1.0")
     attack_seed: int
     forwards: int
     backwards: int
@@ -216,6 +217,11 @@ class CellRecord(Made):
     def right(self) -> Tensor:
         """Which images are right under the attack: (n_examples,) bool."""
         return unpack(self.bits, self.n_examples)
+
+    @property
+    def right_before(self) -> Tensor | None:
+        """Which images are right without attack: (n_examples,) bool."""
+        return unpack(self.clean_bits, self.n_examples) if self.clean_bits else None
 
 
 class ClaimSettings(Record):
