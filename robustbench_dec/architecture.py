@@ -97,13 +97,22 @@ class Architecture(BaseModel):
     mean: tuple[float, ...]
     std: tuple[float, ...]
     source_sha256: str | None = None
-    _place: str = PrivateAttr("")
+    _blueprint: Blueprint | None = PrivateAttr(None)
+
+    def of(self, found: Blueprint) -> "Architecture":
+        """The same card, with the class of a user's own file, as it was loaded."""
+        if found.source.sha256 != self.source_sha256:
+            raise BadInput(
+                f"{found.source.label} was edited since this network was trained; its source had the sha256 "
+                f"{str(self.source_sha256)[:12]}..., and has {str(found.source.sha256)[:12]}... now"
+            )
+        card = self.model_copy()
+        card._blueprint = found
+        return card
 
     def at(self, place: str | None) -> "Architecture":
-        """The same card, with the path at which a user's own file lies; the path is no part of it."""
-        card = self.model_copy()
-        card._place = place or ""
-        return card
+        """The same card, with the class of a user's own file at that path, or in the current folder."""
+        return self if self.source_sha256 is None else self.of(blueprint(place or self.name))
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -125,12 +134,10 @@ class Architecture(BaseModel):
         return network.eval()
 
     def _built(self) -> nn.Module:
-        found = blueprint(self._place or self.name)
-        if found.source.sha256 != self.source_sha256:
-            raise BadInput(
-                f"{found.source.label} was edited since this network was trained; its source had the sha256 "
-                f"{str(self.source_sha256)[:12]}..., and has {str(found.source.sha256)[:12]}... now"
-            )
+        if self.source_sha256 is not None and self._blueprint is None:
+            return self.at(None)._built()
+        found = self._blueprint if self.source_sha256 is not None else blueprint(self.name)
+        assert found is not None
         settings = found.settings(self.settings)
         try:
             return found.cls(self.shape, self.classes, **settings)

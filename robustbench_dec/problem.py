@@ -41,6 +41,9 @@ class Problem(Part, ABC):
         """Gradients of each sample that `loss` itself takes, in something of that sample's own; the oracle charges."""
         return 0
 
+    def check(self) -> None:
+        """Refuse what a user's own data or network makes impossible, before anything is written."""
+
     def release(self) -> None:
         """Forget the data of all nodes, where a process needs only its own share; asked for, they are loaded anew."""
         for name in self.whole_data:

@@ -190,7 +190,8 @@ class ProblemChoice:
     problem: Annotated[str, typer.Option(help="universal, adversarial (networks), robust_logistic, quadratic.")] = (
         "universal"
     )
-    dataset: Annotated[str | None, typer.Option(help="digits, mnist, cifar10, a9a, ...; see `list`.")] = None
+    dataset: Annotated[str | None, typer.Option(help="mnist, a9a, ...; see `list`; or path/to/images.npz.")] = None
+    model: Annotated[str | None, typer.Option(help="cnn2, resnet8, ...; see `list`; or path/to/net.py:Net.")] = None
     classes: Annotated[str | None, typer.Option(help="A subset of its classes, for example cat,dog.")] = None
     eps: Annotated[str | None, typer.Option(help="Radius of the trained perturbation y (default 0.1).")] = None
     clamp: Annotated[bool, typer.Option(help="Clamp image + y to [0, 1] in training.")] = False
@@ -198,11 +199,12 @@ class ProblemChoice:
     problem_settings: ProblemSettings = field(default_factory=list)
 
     def read(self) -> dict[str, object]:
-        """The settings that were given, and the problem's name; a network is trained on digits if nothing is said."""
+        """The settings that were given, and the problem's name."""
         from robustbench_dec import shelf
 
         asked: dict[str, object] = {
             "dataset": self.dataset,
+            "model": self.model,
             "classes": self.classes and self.classes.split(","),
             "clamp": self.clamp or None,
             "split": self.split,
@@ -213,10 +215,7 @@ class ProblemChoice:
         twice = sorted(about.keys() & more.keys())
         if twice:
             raise BadInput(f"{twice[0]} is given twice, by --{twice[0]} and by --problem-set; leave one of them out")
-        about |= more
-        if self.problem == "universal":
-            about.setdefault("dataset", "digits")
-        return about | {"name": self.problem}
+        return about | more | {"name": self.problem}
 
 
 @dataclass(frozen=True)

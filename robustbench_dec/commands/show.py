@@ -71,18 +71,22 @@ def _show_split(name: str, dealt: Dealt, folder: Path | None, mirror: Path | Non
 
 
 def list_parts() -> None:
-    """What there is: trainers, attacks, data sets, graphs."""
+    """What there is: trainers, attacks, networks, data sets, graphs."""
     from robustbench_dec import data as sets
     from robustbench_dec import shelf
     from robustbench_dec.networks import topology
 
-    for kind in ("trainer", "attack"):
-        more = " (and torchattacks:NAME, path/to/mine.py:Mine, y.safetensors)" if kind == "attack" else ""
+    others = {
+        "trainer": "path/to/mine.py:Mine",
+        "attack": "torchattacks:NAME, path/to/mine.py:Mine, y.safetensors",
+        "architecture": "path/to/net.py:Net",
+    }
+    for kind, more in others.items():
         reasons = shelf.broken(kind)
-        typer.echo(f"{kind}s: {', '.join(name for name in shelf.names(kind) if name not in reasons)}{more}")
+        typer.echo(f"{kind}s: {', '.join(name for name in shelf.names(kind) if name not in reasons)} (and {more})")
         for reason in reasons.values():
             typer.echo(f"BROKEN: {reason}")
-    typer.echo(f"data sets: {', '.join(sets.names())}")
+    typer.echo(f"data sets: {', '.join(sets.names())} (and images.npz, images.safetensors, a folder, rows.svm)")
     typer.echo(f"graphs: {', '.join(topology.GRAPHS)}")
     typer.echo(f"weights: {', '.join(topology.WEIGHTS)}")
 

@@ -21,19 +21,13 @@ from robustbench_dec.commands.options import (
     folder,
     given,
     grouped,
+    parse_settings,
 )
 from robustbench_dec.errors import BadInput
 
 if TYPE_CHECKING:
     from robustbench_dec.specs.run import RunSpec
     from robustbench_dec.store.results import Run as Trained
-
-STARTERS: dict[str, dict[str, float]] = {
-    "universal": {"eta_c": 0.1, "eta_d": 1.0},
-    "robust_logistic": {"eta_c": 0.1, "eta_d": 1e-5, "eta_x": 0.1, "eta_y": 1e-5, "K": 1, "batch": 16},
-    "quadratic": {"eta_c": 0.02, "eta_d": 0.04, "eta_x": 0.05, "eta_y": 0.1, "batch": 1},
-}
-"""Settings of a trainer with which `train` does something sensible before anything is tuned."""
 
 
 @dataclass(frozen=True)
@@ -46,22 +40,15 @@ class Run:
     length: Length
 
     def read(self) -> "RunSpec":
-        from robustbench_dec.specs.table import RunSpec
+        from robustbench_dec.specs.single import single_run
 
-        problem = self.problem.read()
-        defaults = STARTERS.get(self.problem.problem, {})
-        if self.problem.problem == "universal":
-            defaults = defaults | {"batch": 32 if problem["dataset"] == "digits" else 128}
-        return RunSpec(
-            problem=problem,
-            network=self.network.read(),
-            trainer=self.trainer.trainer,
-            trainer_settings=self.trainer.read(defaults),
-            rounds=self.length.rounds,
-            seed=self.length.seed,
-            curve=[],
-            curve_points=10,
-            curve_examples=1000,
+        return single_run(
+            self.problem.read(),
+            self.network.read(),
+            self.trainer.trainer,
+            parse_settings(self.trainer.settings),
+            self.length.rounds,
+            self.length.seed,
         )
 
 

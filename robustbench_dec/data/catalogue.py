@@ -218,7 +218,7 @@ def titles() -> dict[str, str]:
 def find(name: str, kind: str | None = None) -> Entry:
     """The entry of a data set, or BadInput with the list of those there are; `kind`: the only kind that will do."""
     if name not in CATALOGUE:
-        raise BadInput(f"no data set {name!r}; there are: {', '.join(names(kind))}")
+        raise BadInput(f"no data set {name!r}; there are: {', '.join(names(kind))}, and path/to/a/file of your own")
     entry = CATALOGUE[name]
     if kind not in (None, entry.kind):
         raise BadInput(f"{name} holds {entry.kind}, not {kind}; data sets of {kind} are: {', '.join(names(kind))}")

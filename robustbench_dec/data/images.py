@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from robustbench_dec.data import own
 from robustbench_dec.data.catalogue import IMAGES, Entry, find
 from robustbench_dec.data.fetching import fetch
 from robustbench_dec.data.partition import hold_out
@@ -54,19 +55,19 @@ def load(
     mirror: Path | None = None,
     progress: bool = True,
 ) -> Dataset:
-    """A data set by name, fetched where need be, all its classes or a subset in the order given.
+    """A data set by name, fetched where need be, or by the path of one's own; its classes or a subset, in that order.
 
     `validation`: how many training images are held out, a number of images or a fraction below 1; each class in
     proportion, the same images in every run.
     """
-    entry = find(name, IMAGES)
-    chosen = _chosen(entry, classes)
-    paths = fetch(name, folder=folder, mirror=mirror, progress=progress)
-    if entry.name == "digits":
-        train, test, source = _digits()
+    if own.is_path(name):
+        found = own.pictures(name)
+        entry, train, test = Entry(own.label(name), found.classes), found.train, found.test
+        chosen, source = _chosen(entry, classes), [(entry.name, own.digest(name))]
     else:
-        train, test = _cifar(paths) if entry.name == "cifar10" else _idx(paths)
-        source = sorted(entry.files.items())
+        entry = find(name, IMAGES)
+        chosen = _chosen(entry, classes)
+        train, test, source = _catalogued(entry, fetch(name, folder=folder, mirror=mirror, progress=progress))
     (images, labels), (test_images, test_labels) = _subset(train, chosen), _subset(test, chosen)
     count = _validation_count(validation, labels, entry.name)
     kept, held = hold_out(labels, count, VALIDATION_SEED)
@@ -82,6 +83,13 @@ def load(
         test_labels=_renumber(test_labels, chosen),
         digest=hashlib.sha256(json.dumps([entry.name, source, names, count]).encode()).hexdigest(),
     )
+
+
+def _catalogued(entry: Entry, paths: list[Path]) -> tuple[Part, Part, list[tuple[str, str]]]:
+    """The images to train and to test, and the sha256 of the files that they are from."""
+    if entry.name == "digits":
+        return _digits()
+    return *(_cifar(paths) if entry.name == "cifar10" else _idx(paths)), sorted(entry.files.items())
 
 
 def _chosen(entry: Entry, classes: Sequence[str] | None) -> list[int]:

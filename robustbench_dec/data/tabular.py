@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
+from robustbench_dec.data import own
 from robustbench_dec.data.catalogue import TABULAR, Entry, find
 from robustbench_dec.data.fetching import fetch
 from robustbench_dec.data.images import TEST_SEED
@@ -40,13 +41,17 @@ class Tabular:
 def load_tabular(
     name: str, *, folder: Path | None = None, mirror: Path | None = None, progress: bool = True
 ) -> Tabular:
-    """A tabular data set by name, fetched where need be."""
-    entry = find(name, TABULAR)
-    paths = fetch(name, folder=folder, mirror=mirror, progress=progress)
-    if entry.files:
-        train, test, source = *_svmlight(paths, entry), sorted(entry.files.items())
+    """A tabular data set by name, fetched where need be, or by the path of one's own."""
+    if own.is_path(name):
+        parts, kinds = own.rows(name)
+        entry = Entry(own.label(name), tuple(kinds), features=parts[0][0].shape[1])
+        train, test, source = *_both(parts, entry), [(entry.name, own.digest(name))]
     else:
-        train, test, source = _breast_cancer()
+        entry = find(name, TABULAR)
+        paths = fetch(name, folder=folder, mirror=mirror, progress=progress)
+        train, test, source = (
+            (*_svmlight(paths, entry), sorted(entry.files.items())) if entry.files else _breast_cancer()
+        )
     labels = _signs(np.concatenate([train[1], test[1]]), entry.name)
     return Tabular(
         name=entry.name,
@@ -76,6 +81,11 @@ def _svmlight(paths: list[Path], entry: Entry) -> tuple[Part, Part]:
     parts = [load_svmlight_file(str(path), n_features=entry.features, zero_based=False) for path in paths]
     for features, _ in parts:
         features.eliminate_zeros()  # ijcnn1 spells some out
+    return _both(parts, entry)
+
+
+def _both(parts: list[Part], entry: Entry) -> tuple[Part, Part]:
+    """The training part and the test part, which may have no rows."""
     none = sparse.csr_matrix((0, entry.features)), np.empty(0)
     return parts[0], parts[1] if len(parts) > 1 else none
 

@@ -68,6 +68,7 @@ class RobustLogistic(Problem):
 
     dual_settings: ClassVar[tuple[str, ...]] = ("y0",)
     whole_data: ClassVar[tuple[str, ...]] = ("table",)
+    places: ClassVar[tuple[str, ...]] = ("dataset",)
     dataset: str = "breast_cancer"
     scaling: str = "C"
     split: str = "iid"
@@ -92,7 +93,21 @@ class RobustLogistic(Problem):
     @cached_property
     def table(self) -> data.Tabular:
         """The data set, in memory as sparse rows."""
+        if data.identity(self.dataset) != self.data_identity:
+            raise BadInput(f"{self.dataset} was edited after it was asked for; the same command starts anew")
         return data.load_tabular(self.dataset)
+
+    @cached_property
+    def data_identity(self) -> dict[str, str]:
+        """What the identity of a run says of its data."""
+        return data.identity(self.dataset)
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | self.data_identity
+
+    def check(self) -> None:
+        if "dataset_sha256" in self.data_identity:
+            _ = self.m
 
     @cached_property
     def m(self) -> int:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from robustbench_dec import data
+from robustbench_dec import data, trainable
 from robustbench_dec.architecture import (
     Architecture,
     Blueprint,
@@ -27,6 +27,7 @@ from robustbench_dec.architecture import (
     flat_parameters,
     pixel_statistics,
 )
+from robustbench_dec.errors import BadInput, raised
 from robustbench_dec.parts import Radius, must, settable
 from robustbench_dec.problem import Batch, Classifier
 
@@ -81,7 +82,16 @@ class Universal(Classifier):
         named = {name: getattr(self, name) for name in self._own()} | dict(self.model_settings)
         if source.sha256 is not None:
             named |= {"model": source.label, "model_sha256": source.sha256}
-        return named
+        return named | self.data_identity
+
+    @cached_property
+    def data_identity(self) -> dict[str, str]:
+        """What the identity of a run says of its data."""
+        return data.identity(self.dataset)
+
+    def check(self) -> None:
+        if self.blueprint.source.sha256 is not None or "dataset_sha256" in self.data_identity:
+            _ = self.network
 
     @cached_property
     def blueprint(self) -> Blueprint:
@@ -91,6 +101,8 @@ class Universal(Classifier):
     @cached_property
     def images(self) -> data.Dataset:
         """The data set, in memory as uint8."""
+        if data.identity(self.dataset) != self.data_identity:
+            raise BadInput(f"{self.dataset} was edited after it was asked for; the same command starts anew")
         return data.load(self.dataset, self.classes, validation=self.validation)
 
     @cached_property
@@ -109,11 +121,13 @@ class Universal(Classifier):
             source_sha256=source.sha256,
             **self.model_settings,
         )
-        return card.at(self.model)
+        return card.of(self.blueprint)
 
     @cached_property
     def network(self) -> NormalisedNetwork:
-        """The module whose parameters are swapped in for every evaluation."""
+        """The module whose parameters are swapped in for every evaluation; a user's own is tried first."""
+        if self.blueprint.source.sha256 is not None:
+            trainable.check(self.architecture)
         return self.architecture.build()
 
     @cached_property
@@ -142,7 +156,14 @@ class Universal(Classifier):
         """h_x of images (b, C, H, W), which are floats: (b, classes)."""
         names, shapes, sizes = self._layout
         parts = {name: part.view(shape) for name, part, shape in zip(names, x.split(sizes), shapes, strict=True)}
-        logits: Tensor = functional_call(self.network.to(x.device), parts, (inputs,))
+        try:
+            logits: Tensor = functional_call(self.network.to(x.device), parts, (inputs,))
+        except Exception as error:
+            if self.blueprint.source.sha256 is None:
+                raise
+            raise BadInput(
+                f"{self.blueprint.source.label} cannot answer images of shape {tuple(inputs.shape)}: {raised(error)}"
+            ) from error
         return logits
 
     def project(self, Y: Tensor) -> Tensor:

@@ -56,6 +56,7 @@ def _lead(run: RunSpec, home: Run, how: "_Habits", crew: Crew, checkpoint: bool,
         with crew.deciding():
             unfinished = not home.finished(checkpoint)
             if unfinished:
+                run.build_problem().check()
                 held.enter_context(_nothing_left_of_failures(home))
                 held.enter_context(home.claim(wait=wait, meanwhile=crew.waiting))
                 home.sweep()
