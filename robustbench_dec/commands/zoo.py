@@ -29,11 +29,14 @@ def add(
 
 
 @app.command("list")
-def list_entries() -> None:
+def list_entries(
+    results: Annotated[Path | None, typer.Option(help="A zoo of one's own in these results.")] = None,
+) -> None:
     """The networks of the zoo."""
     from robustbench_dec.store import zoo
+    from robustbench_dec.store.results import Results as Store
 
-    for entry in zoo.entries():
+    for entry in zoo.entries(folder=None if results is None else Store(results).zoo):
         classifier, problem = entry.record.classifier, entry.record.settings.problem
         assert classifier is not None  # zoo.add takes no others
         radius = f"trained at eps {problem['eps']:g}" if "eps" in problem else "trained without y"

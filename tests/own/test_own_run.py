@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,12 @@ from tests.support import ROOT
 TRAINERS = ("dec_fedtrack", "k_gt", "local_sgda")
 WORDS = ("--dataset", "mine/digits.npz", "--model", "mine/net.py:Net", "--problem-set", "width=4", "--nodes", "2",
          "--set", "K=2", "--set", "batch=16", "--rounds", "2")  # fmt: skip
+
+ATTACKS: dict[str, tuple[str, ...]] = {
+    "fgsm": (),
+    "pgd": ("steps=4",),
+    "uap": ("steps=4", "search=2", "restarts=1", "sga=0", "looks=1", "judged=50", "batch=16"),
+}
 
 ATTACK = """
 def halfway(model, images, labels, eps):
@@ -78,13 +85,14 @@ def test_a_groupnorm_resnet_on_ones_own_images_goes_all_the_way(command: Callabl
     assert len(settings["dataset_sha256"]) == len(settings["model_sha256"]) == 64
     assert str(tmp_path) not in json.dumps(first.record.settings.model_dump(mode="json"))
 
-    for attack, more in {"fgsm": [], "pgd": ["--set", "steps=4"], "uap": ["--set", "steps=5"]}.items():
+    for attack, asked in ATTACKS.items():
+        more = [word for setting in asked for word in ("--set", setting)]
         assert "robust" in command("attack", str(first.folder), "--attack", attack, "--eps", "0.2", *more)
     command("zoo", "add", str(first.folder), "digits.npz/mine", "--results", "out")
     assert "digits.npz/mine: net.py:Net" in command("zoo", "list", "--results", "out")
     compared = command(
-        "compare", "mine/attack.py:halfway", "--model", "digits.npz/mine", "--eps", "0.2", "--results", "out",
-        "--n-examples", "30",
+        "compare", "--attack", "mine/attack.py:halfway", "--model", "digits.npz/mine", "--eps", "0.2",
+        "--results", "out", "--n-examples", "30",
     )  # fmt: skip
     assert "digits.npz/mine" in compared
     model = zoo.load_model(tmp_path / "out" / "zoo" / "digits.npz" / "mine.safetensors")
@@ -123,9 +131,16 @@ def test_images_are_read_the_same_from_every_form(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     images = generator.integers(0, 256, (8, 3, 6, 5), dtype=np.uint8)
     labels = np.array([0, 1] * 4)
-    parts = {"train_images": images, "train_labels": labels, "test_images": images[:4], "test_labels": labels[:4]}
+    parts: dict[str, Any] = {
+        "train_images": images,
+        "train_labels": labels,
+        "test_images": images[:4],
+        "test_labels": labels[:4],
+    }
     np.savez(tmp_path / "a.npz", **parts, classes=np.array(["cat", "dog"]))
-    last = {name: value.transpose(0, 2, 3, 1) / 255 if value.ndim == 4 else value for name, value in parts.items()}
+    last: dict[str, Any] = {
+        name: value.transpose(0, 2, 3, 1) / 255 if value.ndim == 4 else value for name, value in parts.items()
+    }
     np.savez_compressed(tmp_path / "b.npz", **last, classes=np.array(["cat", "dog"]))
     safetensors.numpy.save_file(parts, tmp_path / "c.safetensors", {"classes": json.dumps(["cat", "dog"])})
     for part, count in (("train", 8), ("test", 4)):
