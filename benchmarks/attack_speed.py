@@ -15,8 +15,9 @@ import torchattacks
 from torch import Tensor, nn
 from versions import write  # type: ignore[import-not-found]
 
-from attacks.pgd import PGD
+from robustbench_dec.architecture import NormalisedNetwork
 from robustbench_dec.attacking.evaluate import Part, attacked
+from robustbench_dec.attacking.find_attack import attack_named
 from robustbench_dec.attacking.scene import Scene
 from robustbench_dec.cnn import ConvolutionalNetwork
 from robustbench_dec.store import zoo
@@ -27,11 +28,12 @@ EPS = 0.1
 class Plain(nn.Module):
     """The network as anyone would write it."""
 
-    def __init__(self, network: ConvolutionalNetwork) -> None:
+    def __init__(self, network: nn.Module) -> None:
         super().__init__()
+        assert isinstance(network, NormalisedNetwork) and isinstance(network.inside, ConvolutionalNetwork)
         self.mean, self.std = network.mean, network.std
-        layers = [layer for conv in network.convolutions for layer in (conv, nn.ReLU(), nn.MaxPool2d(2))]
-        self.layers = nn.Sequential(*layers, nn.Flatten(), network.linear)
+        layers = [layer for conv in network.inside.convolutions for layer in (conv, nn.ReLU(), nn.MaxPool2d(2))]
+        self.layers = nn.Sequential(*layers, nn.Flatten(), network.inside.linear)
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.layers((images - self.mean) / self.std)
@@ -63,8 +65,10 @@ def main() -> None:
     torch.set_num_threads(1)
     entry = next(iter(zoo.entries(options.network)))
     images, model = entry.problem().images, entry.model()
-    attack = PGD(eps=EPS, steps=options.steps)
-    other = torchattacks.PGD(Plain(entry.model()).eval(), eps=EPS, alpha=attack.step_size, steps=options.steps)
+    attack = attack_named("pgd").make({"eps": EPS, "steps": options.steps})
+    other = torchattacks.PGD(
+        Plain(entry.model()).eval(), eps=EPS, alpha=attack.settings()["alpha"], steps=options.steps
+    )
     began = time.perf_counter()
     scene = Scene(model, images.test_images[: options.images], images.test_labels[: options.images])
     turns = Turns(scene, other)

@@ -29,11 +29,10 @@ from torch import nn
 from tqdm.auto import tqdm
 from versions import ROOT, Version, numbers, write  # type: ignore[import-not-found]
 
-from attacks.fgsm import FGSM
-from attacks.pgd import PGD
 from robustbench_dec import data
 from robustbench_dec.architecture import Architecture
 from robustbench_dec.attacking.evaluate import evaluate
+from robustbench_dec.attacking.find_attack import attack_named
 
 TRAINERS, ATTACKERS = ("flower", "fluke"), ("torchattacks", "foolbox", "art")
 NODES, BATCH, STEPS, ROUNDS = 5, 128, 5, 6
@@ -50,7 +49,8 @@ def ours(model: nn.Module, images: int) -> dict[str, float]:
     seconds = {"round": statistics.median(suite.seconds(1) for _ in range(ROUNDS))}
     suite.close()
     mnist = data.load("mnist")
-    for name, attack in (("pgd", PGD(eps=0.1)), ("fgsm", FGSM(eps=0.1))):
+    for name in ("pgd", "fgsm"):
+        attack = attack_named(name).make({"eps": 0.1})
         began = time.perf_counter()
         evaluate(attack, model, mnist.test_images[:images], mnist.test_labels[:images])
         seconds[name] = time.perf_counter() - began
