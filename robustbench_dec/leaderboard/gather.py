@@ -2,12 +2,14 @@
 
 Accuracies are fractions; percent is for rendering. A value that a cell has not (the step size of an attack without
 steps, the local steps of a trainer without them, bytes on the wire of a simulated network) is empty, never zero.
+`worst_case` is the accuracy on a cell's own images under the worst of all cells of its network, in its norm, at its
+radius or below (see worst_case.py).
 `submitted` is "user" for an attack that somebody brought to `compare`, "reference" for a known attack that was run
 beside it, and empty for the cells of tables.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +19,7 @@ import pandas as pd
 from robustbench_dec import files
 from robustbench_dec.leaderboard import audit
 from robustbench_dec.leaderboard.intervals import wilson
+from robustbench_dec.leaderboard.worst_case import beside
 from robustbench_dec.store.records import CellRecord, RunRecord, TableRecord
 from robustbench_dec.store.results import Results
 
@@ -51,6 +54,7 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "ci_low": "float64",
         "ci_high": "float64",
         "n_correct": "int64",
+        "worst_case": "Float64",
         "reliability_flags": "str",
         "attack_forwards": "int64",
         "attack_backwards": "int64",
@@ -88,15 +92,27 @@ def gather(results: Results, also: Mapping[str, TableRecord] = NO_TABLES) -> pd.
     those of `also`, by their stems. The flags are the cell's own and those of the audit over all cells.
     """
     tables = {**results.tables(), **also}
-    rows, points = [], []
+    rows, points, records = [], [], []
     for cell in results.cells():
         stems = sorted(stem for stem, table in tables.items() if cell.run.id in table.networks)
         rows.append(_row(cell.run.record, cell.record) | {"table": ";".join(stems), "cell": cell.stem})
         points.append(audit.of_cell(cell.run.record, cell.record))
+        records.append(cell.record)
     for row, flags in zip(rows, audit.flags(points), strict=True):
         row["reliability_flags"] = ";".join(flags)
+    for places, cells in _by_network(records):
+        for place, worst in zip(places, beside(cells), strict=True):
+            rows[place]["worst_case"] = worst
     frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict(COLUMNS))
     return frame.sort_values(ORDER, kind="stable", ignore_index=True)
+
+
+def _by_network(records: Sequence[CellRecord]) -> list[tuple[list[int], list[CellRecord]]]:
+    """The places and the cells of each network."""
+    places: dict[str, list[int]] = {}
+    for place, record in enumerate(records):
+        places.setdefault(record.checkpoint_sha256, []).append(place)
+    return [(mine, [records[place] for place in mine]) for mine in places.values()]
 
 
 def content(frame: pd.DataFrame) -> bytes:

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from robustbench_dec import data
 from robustbench_dec.attack import Attack, as_floats
 from robustbench_dec.attacking import evaluate as judging
+from robustbench_dec.errors import BadInput
+from robustbench_dec.theory import binary_head
 from robustbench_dec.theory.check import Outcome, Verdict, tried
 
 EPS = 0.25
@@ -20,6 +22,9 @@ EPS = 0.25
 
 IMAGES, TRAINING, ROUNDS = 60, 200, 60
 """Test images that are attacked, training images for a fit, and steps in which the network is trained."""
+
+HEADS = 10
+"""Images around which an adversarial one is known to exist."""
 
 LEFT_THE_BALL = {"budget", "box", "nan"}
 """Flags of what an attack proposed; the others are of what it did to the network."""
@@ -111,8 +116,20 @@ def is_metered(attack: Attack, device: str) -> tuple[Outcome, str]:
     return "kept", seen
 
 
+def sees_through_a_binary_head(attack: Attack, device: str) -> tuple[Outcome | bool, str]:
+    network, images, *_ = bench()
+    assert isinstance(network, nn.Sequential)
+    try:
+        outcome = binary_head.tried(attack, network[:-1].to(device), images[:HEADS])
+    except BadInput as error:  # such as an attack that needs four classes
+        return "lacks", f"not tried: {error}"
+    seen = f"found in {outcome.found} of {outcome.heads} balls around an image; docs/flags.md tells how they are made"
+    return outcome.passed, seen
+
+
 PROMISES: dict[str, Callable[[Attack, str], tuple[Outcome | bool, str]]] = {
     "it lowers the accuracy of a small network": lowers_the_accuracy,
+    "it finds an adversarial image that is known to exist": sees_through_a_binary_head,
     "it stays in its ball and in [0, 1] by itself": stays_in_its_ball,
     "weights, gradients, flags and random state are left alone": leaves_things_alone,
     "same seed, same bits": repeats_itself,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import board, labelled_rows
-from robustbench_dec.leaderboard.worst_case import within, worst_case
+from robustbench_dec.leaderboard.worst_case import beside, within, worst_case
 from robustbench_dec.store.bits import pack
 from robustbench_dec.store.records import CellRecord
 from robustbench_dec.store.results import Results
@@ -59,6 +59,25 @@ def test_the_worst_case_is_never_above_an_attack_on_its_images(rights: list[list
     alone = {place: sum(not right[image] and all(other[image] for k, other in enumerate(rights) if k != place)
              for image in range(count)) for place, right in enumerate(rights)}  # fmt: skip
     assert dict(worst.alone) == {f"attack{place}": broken for place, broken in alone.items()}
+
+
+def test_beside_each_cell_stands_the_worst_case_on_its_own_images() -> None:
+    """More images than some cells have: these are judged by the others."""
+    cells = [
+        cell("fgsm", 0.1, [True, True, False, True]),
+        cell("pgd", 0.1, [False, True]),
+        cell("pgd", 0.2, [True, True, True, False]),
+        cell("mine", 0.1, [False] * 4, norm="L2"),
+    ]
+    assert beside(cells) == [0.5, 0.5, 0.25, 0.0]  # FTFT, FT, FTFF, FFFF
+
+
+def test_the_column_is_below_every_attack_of_the_stored_results(rows: pd.DataFrame) -> None:
+    assert (rows["worst_case"] <= rows["robust_acc"] + 1e-12).all()
+    same = rows.groupby(["checkpoint_sha256", "norm", "eps", "n_examples"])["worst_case"]
+    assert (same.nunique() == 1).all()
+    falling = rows.sort_values("eps").groupby(["checkpoint_sha256", "norm", "n_examples"])["worst_case"]
+    assert falling.apply(lambda worst: worst.is_monotonic_decreasing).all()
 
 
 def test_a_worst_case_has_radii_up_to_its_own_in_its_norm_and_one_network() -> None:
