@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import robustbench_dec
-from robustbench_dec.commands import attack, protocol, show, tables, theory, train, zoo
+from robustbench_dec.commands import attack, protocol, show, submit, tables, theory, train, zoo
 from robustbench_dec.errors import BadInput, details
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command()(train.train)
 app.command()(attack.attack)
 app.command()(attack.compare)
 app.command()(attack.audit)
+app.command()(submit.score)
 app.command()(tables.table)
 app.command()(tables.render)
 app.command()(tables.tune)
