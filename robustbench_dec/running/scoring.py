@@ -18,9 +18,9 @@ from torch import Tensor
 from robustbench_dec import files
 from robustbench_dec.attack import NORMS, TOLERANCE, as_floats, distances, largest_radius, slack
 from robustbench_dec.attacking.find_attack import label
+from robustbench_dec.attacking.scene import Judge
 from robustbench_dec.errors import BadInput
 from robustbench_dec.running.cells import BATCH_SIZE
-from robustbench_dec.specs.claims import Judge
 from robustbench_dec.store import provenance
 from robustbench_dec.store.bits import pack
 from robustbench_dec.store.records import SCHEMA, CellRecord
