@@ -1,4 +1,4 @@
-"""`trials` carries out a protocol: the runs by which the settings of a table are chosen."""
+"""`trials` tries the settings of a protocol; `verify` scores a table's networks again."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from robustbench_dec.commands.options import Device, Jobs, Results, checked, workers
+from robustbench_dec.errors import BadInput
 
 ProtocolFile = Annotated[Path, typer.Argument(help="A protocol such as tables/protocol.toml.")]
 
@@ -33,3 +34,36 @@ def trials(
     for (block, method), taken in running.choice(asked, done).items():
         point = ", ".join(f"{name} = {value:g}" for name, value in taken.point.items())
         typer.echo(f"{block}, {method}: trial {taken.number}, {taken.candidate.title}: {point}")
+
+
+def verify(
+    specification: Annotated[Path, typer.Argument(help="A table.")] = Path("tables/table2.toml"),
+    results: Results = Path("results"),
+) -> None:
+    """Score the published networks under the stored perturbations again: forward passes only, compared bit by bit."""
+    from robustbench_dec.running import suite
+    from robustbench_dec.running import verify as verifying
+    from robustbench_dec.specs import table as specs
+    from robustbench_dec.store.results import Results
+
+    store = Results(results)
+    runs = [run for item in suite.listed(specs.read(specification)) if (run := store.find(item.run.id)) is not None]
+    found = []
+    for scored in verifying.verify(runs, store):
+        found.append(scored)
+        clean = "" if scored.flipped_clean is None else f", {scored.flipped_clean} of the clean ones"
+        typer.echo(f"{scored.run_id} {scored.cell}: {scored.flipped} of {scored.images:,} images differ{clean}")
+    if not found:
+        raise BadInput(
+            f"no network of {specification} with a stored perturbation is in {results}; make the table first"
+        )
+    failed = [scored for scored in found if not scored.passes]
+    bound = f"{verifying.MOST_FLIPS:.1%} of a cell's images may flip on another kind of CPU"
+    networks = len({scored.run_id for scored in found})
+    typer.echo(
+        f"{len(found)} cells of {networks} networks (of {len(runs)} runs): "
+        f"{sum(scored.flipped + (scored.flipped_clean or 0) for scored in found)} differences, "
+        f"{len(failed)} cells beyond the bound ({bound})"
+    )
+    if failed:
+        raise typer.Exit(1)

@@ -362,10 +362,21 @@ def test_training_that_cannot_be_is_refused_in_one_sentence(
     assert not list(tmp_path.glob("*/runs/*")) and not (tmp_path / "runs").exists()
 
 
-NOT_THESE = {"data", "list", "audit", "render", "page", "export", "train", "attack"}  # the last two are tried elsewhere
+NOT_THESE = {
+    "data",
+    "list",
+    "audit",
+    "render",
+    "page",
+    "export",
+    "train",
+    "attack",
+    "verify",
+}  # the last two are tried elsewhere
 DEVICES: dict[str, list[str | Path]] = {
     "table": [ROOT / "tables" / "table2.toml"],
     "tune": [ROOT / "tables" / "table2.toml"],
+    "trials": [ROOT / "tables" / "protocol.toml"],
     "compare": ["--attack", "fgsm", "--results", "results"],
     "check": ["k_gt", "--set", "eta_c=0.1"],
     "diagnose": [],
