@@ -12,7 +12,7 @@ COMMON := --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PR
 TRAIN_ON_PROCESSES = $(if $(PROCESSES),$(BIN)/torchrun --standalone --nproc-per-node $(PROCESSES) -m robustbench_dec train $(1) $(COMMON))
 TABLE_OPTIONS := $(if $(JOBS),--jobs $(JOBS)) $(COMMON)
 
-.PHONY: setup table1 table2 robust-network figures page tune lint test quick bench clean
+.PHONY: setup docs table1 table2 robust-network figures page tune lint test quick bench clean
 
 setup: .venv/installed
 
@@ -47,13 +47,24 @@ tune: setup
 	$(BIN)/robustbench-dec tune tables/table2.toml --device $(DEVICE)
 	$(BIN)/robustbench-dec tune tables/figures.toml --device $(DEVICE)
 
+# Sphinx has an environment of its own inside .venv, because it wants a newer requests than torchattacks allows.
+.venv/docs/installed: docs/requirements.txt | .venv/installed
+	$(PYTHON) -m venv .venv/docs
+	.venv/docs/bin/python -m pip install --quiet --disable-pip-version-check -r docs/requirements.txt
+	@touch $@
+
+docs: setup .venv/docs/installed  # docs/built/index.html; a warning or a broken link inside is an error
+	$(BIN)/python docs/make_pages.py docs/made
+	$(BIN)/python -m doctest -o ELLIPSIS docs/python.md
+	.venv/docs/bin/sphinx-build -q -W --keep-going -b html docs docs/built
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
-test: lint  # all tests, on all cores
+test: lint .venv/docs/installed  # all tests, on all cores
 	$(BIN)/python -m pytest -n logical --dist worksteal
 
 quick: lint  # the fast tests of every room: under a minute

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_dec import bars as progress_bars
-from robustbench_dec import data, shelf
+from robustbench_dec import data, shelf, shipped
 from robustbench_dec import page as pages
 from robustbench_dec.attack import Attack
 from robustbench_dec.attacking.evaluate import Limits, Outcome, attacked
@@ -283,7 +283,7 @@ def compare(
     n_examples: int = 1000,
     batch_size: int = BATCH_SIZE,
     results: Path | str = "out",
-    stored: Path | str = "results",
+    stored: Path | str | None = None,
     page: Path | str | None = None,
     device: str = "cpu",
     progress: bool = True,
@@ -292,8 +292,8 @@ def compare(
     """Compare an attack with the stored ones on networks that are trained, then gather the leaderboard and its page.
 
     `models`: patterns of the zoo (mnist/*), runs' folders or .safetensors files. `eps`: radii, those of the stored
-    attacks unless they are given. What is new is written to `results`; `stored` is only read. `page`: where the page is
-    written, index.html in the results' folder by default.
+    attacks unless they are given. What is new is written to `results`; `stored` is only read: results/ where there is
+    one, else what comes along. `page`: where the page is written, index.html in the results' folder by default.
     """
     newcomer = Newcomer(attack, settings)
     newcomer.at(eps[0] if eps else 0.0)  # a wrong name or setting is told before anything is loaded
@@ -310,7 +310,7 @@ def compare(
         device=device,
         progress=progress,
         limits=limits,
-        stored=Results(Path(stored)),
+        stored=Results(Path(stored or shipped.results())),
     )
     everything = gather.rebuild(store)
     written = pages.write(store, Path(page) if page else store.root / "index.html")

@@ -15,7 +15,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="""Adversarial robustness of models that were trained without a server.
 
-    First steps: "robustbench-dec train" trains a small network on 8x8 digits in seconds, and "robustbench-dec table tables/table2.toml --profile quick" makes a small version of the paper's Table 2 on real MNIST and CIFAR-10.""",  # noqa: E501 (wrapped by the terminal)
+    First steps: "robustbench-dec train" trains a small network on 8x8 digits in seconds, and "robustbench-dec table table2 --profile quick" makes a small version of the paper's Table 2 on real MNIST and CIFAR-10.""",  # noqa: E501 (wrapped by the terminal)
 )
 app.command()(show.data)
 app.command("list")(show.list_parts)
@@ -31,6 +31,7 @@ app.command()(protocol.trials)
 app.command()(protocol.verify)
 app.command()(theory.check)
 app.command()(theory.diagnose)
+app.command()(show.flags)
 app.command()(show.page)
 app.command()(show.export)
 app.add_typer(zoo.app, name="zoo")

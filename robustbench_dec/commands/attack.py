@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from robustbench_dec import shipped
 from robustbench_dec.commands.options import (
     Device,
     MaxMemory,
@@ -19,7 +20,11 @@ from robustbench_dec.commands.options import (
     parse_settings,
     radii,
 )
+from robustbench_dec.commands.telling import Json, tell
 from robustbench_dec.errors import BadInput
+
+if TYPE_CHECKING:
+    from robustbench_dec.store.records import CellRecord
 
 
 def attack(
@@ -32,6 +37,7 @@ def attack(
     max_seconds: MaxSeconds = 3600.0,
     max_memory: MaxMemory = 16.0,
     device: Device = "cpu",
+    as_json: Json = False,
 ) -> None:
     """Attack a trained model over a grid of radii; cells that exist are not computed again."""
     from robustbench_dec import shelf
@@ -46,11 +52,16 @@ def attack(
     attacks = [(attack, shelf.make(cls, {"eps": radius, **strengths})) for radius in radii(eps)]
     limits = Limits(max_passes, max_seconds, max_memory)
     wanted = cells.requests(attacks, run.record.seed, n_examples=n_examples, limits=limits)
-    for cell in cells.attack(run, wanted, problem=problem_of(run.record), device=checked(device)):
-        flags = f"  flags: {', '.join(cell.flags)}" if cell.flags else ""
-        accuracies = f"{cell.clean_acc:.2%} clean, {cell.robust_acc:.2%} robust"
-        limit = "" if cell.max_passes is None else f", at most {cell.max_passes} passes"
-        typer.echo(f"{cell.attack} {cell.norm} {cell.eps:g}{limit}: {accuracies}{flags}")
+    made = cells.attack(run, wanted, problem=problem_of(run.record), device=checked(device))
+    tell(map(_line, made), [cell.model_dump(mode="json", exclude={"bits"}) for cell in made], as_json)
+
+
+def _line(cell: "CellRecord") -> str:
+    """A cell on one line."""
+    flags = f"  flags: {', '.join(cell.flags)}" if cell.flags else ""
+    accuracies = f"{cell.clean_acc:.2%} clean, {cell.robust_acc:.2%} robust"
+    limit = "" if cell.max_passes is None else f", at most {cell.max_passes} passes"
+    return f"{cell.attack} {cell.norm} {cell.eps:g}{limit}: {accuracies}{flags}"
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,10 @@ def compare(
     images: Images,
     settings: Settings = [],  # noqa: B006 (typer's way)
     results: Results = Path("out"),
-    stored: Annotated[Path, typer.Option(help="Results whose cells are read and never changed.")] = Path("results"),
+    stored: Annotated[
+        Path | None,
+        typer.Option(help="Results whose cells are read, never changed (default: results, or what comes along)."),
+    ] = None,
     tables: Annotated[
         Path | None, typer.Option(help="Folder of the page (default: tables/ beside results/, else the results').")
     ] = None,
@@ -83,6 +97,7 @@ def compare(
     max_seconds: MaxSeconds = 3600.0,
     max_memory: MaxMemory = 16.0,
     device: Device = "cpu",
+    as_json: Json = False,
 ) -> None:
     """Compare your attack with the stored ones on the networks of the zoo; its cells and a page are written to out/.
 
@@ -107,14 +122,17 @@ def compare(
         device=checked(device),
         limits=Limits(max_passes, max_seconds, max_memory),
     )
+    if as_json:
+        tell([], comparison.document(compared.rows), as_json)
+        return
     typer.echo(comparison.text(compared.rows))
     own = compared.own
     for flag in sorted({flag for flags in own["reliability_flags"] for flag in flags.split(";") if flag}):
-        typer.echo(f"flag {flag}: {audits.FLAGS.get(flag, flag)}; docs/flags.md tells more")
+        typer.echo(f"flag {flag}: {audits.FLAGS.get(flag, flag)}; `robustbench-dec flags` tells more")
     rows = f"{len(compared.leaderboard)} rows, {len(own)} of them of {compared.attack}"
     typer.echo(f"{Store(results).leaderboard}: {rows}")
     typer.echo(f"wrote {compared.page}")
-    if results.resolve() == stored.resolve():
+    if results.resolve() == (stored or shipped.results()).resolve():
         pairs = zip(own["run_id"], own["cell"], strict=True)
         cells = " ".join(f"{results}/runs/{run_id}/attacks/{cell}.*" for run_id, cell in pairs)
         typer.echo(f"to publish: git add -f {cells} && git add {Store(results).leaderboard} {compared.page}")
@@ -123,9 +141,11 @@ def compare(
 
 def audit(
     specification: Annotated[
-        Path | None, typer.Argument(help="A specification with a paper's numbers (default: tables/table2.toml).")
+        Path | None,
+        typer.Argument(parser=shipped.specification, help="A specification with a paper's numbers (default: table2)."),
     ] = None,
     results: Results = Path("results"),
+    as_json: Json = False,
 ) -> None:
     """Tell which stored numbers, and which of the paper's, a sound attack does not give."""
     from robustbench_dec.leaderboard import audit as audits
@@ -136,13 +156,12 @@ def audit(
 
     if not results.is_dir():
         raise BadInput(f"no folder {results}; --results is the folder where runs and cells are, results/ as it comes")
-    default = Path("tables/table2.toml")
-    path = specification or (default if default.is_file() else None)
-    wanted = None if path is None else specs.read(path)
-    blocks = [] if wanted is None else report.blocks(wanted)  # what is no table of attacks is refused here
+    path = specification or shipped.specification("table2")
+    wanted = specs.read(path)
+    blocks = report.blocks(wanted)  # what is no table of attacks is refused here
     points = [audits.of_cell(cell.run.record, cell.record) for cell in Store(results).cells()]
     found = [f"{finding.flag}: {audits.sentence(finding)}" for finding in audits.findings(points)]
-    typer.echo("\n".join([f"{len(points)} cells in {results}: {len(found)} findings", *found]))
-    if wanted is not None:
-        found = audited(blocks, against_paper.percent_of(wanted.paper))
-        typer.echo("\n".join([f"the paper's numbers in {path}: {len(found)} findings", *found]))
+    printed = audited(blocks, against_paper.percent_of(wanted.paper))
+    lines = [f"{len(points)} cells in {results}: {len(found)} findings", *found]
+    lines += [f"the paper's numbers in {path}: {len(printed)} findings", *printed]
+    tell(lines, {"cells": len(points), "findings": found, "findings_in_the_paper": printed}, as_json)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, TypeGuard, get_args
 import typer
 
 from robustbench_dec.errors import BadInput
+from robustbench_dec.shipped import own, specification
 from robustbench_dec.specs.limits import LARGEST_SEED
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ Device = Annotated[str, typer.Option(help="Where to train and attack: cpu, cuda,
 Jobs = Annotated[int | None, typer.Option(min=1, help="Workers side by side (default: one per core, 1 on a GPU).")]
 Settings = Annotated[list[str], typer.Option("--set", help="A setting as NAME=VALUE; may be given several times.")]
 ProblemSettings = Annotated[list[str], typer.Option("--problem-set", help="A setting of the problem as NAME=VALUE.")]
-Specification = Annotated[Path, typer.Argument(help="A specification such as tables/table2.toml.")]
+Specification = Annotated[
+    Path, typer.Argument(parser=specification, help="A specification: a file, or the name of one that comes along.")
+]
 Tables = Annotated[
     Path | None, typer.Option(help="Where to write (default: beside the specification, or in a --results elsewhere).")
 ]
@@ -148,11 +151,13 @@ class Place:
 
         Results and specifications that belong together are results/ and tables/ in one folder, or results/ beside the
         file itself; results elsewhere get their tables beside them, so that no table is replaced by numbers that are
-        not its own.
+        not its own. What a specification of the suite makes elsewhere, by its name, goes to tables/ beside results/.
         """
         folder = specification.resolve().parent
         together = (folder / "results", folder.parent / "results")
-        return self.tables or (specification.parent if self.results.resolve() in together else self.results)
+        if self.tables or self.results.resolve() in together:
+            return self.tables or specification.parent
+        return page_home(self.results) if own(specification) else self.results
 
 
 def page_home(results: Path) -> Path:

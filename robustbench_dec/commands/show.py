@@ -1,5 +1,6 @@
 """What there is: `data`, `list`, and the leaderboard as a `page` or as an `export`."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +8,7 @@ from typing import Annotated
 import typer
 
 from robustbench_dec.commands.options import Results, grouped, page_home
+from robustbench_dec.commands.telling import Json, tell
 from robustbench_dec.errors import BadInput
 
 
@@ -70,7 +72,7 @@ def _show_split(name: str, dealt: Dealt, folder: Path | None, mirror: Path | Non
             typer.echo(f"wrote {path}")
 
 
-def list_parts() -> None:
+def list_parts(as_json: Json = False) -> None:
     """What there is: trainers, attacks, networks, data sets, graphs."""
     from robustbench_dec import data as sets
     from robustbench_dec import shelf
@@ -81,6 +83,11 @@ def list_parts() -> None:
         "attack": "torchattacks:NAME, path/to/mine.py:Mine, y.safetensors",
         "architecture": "path/to/net.py:Net",
     }
+    if as_json:
+        parts = {f"{kind}s": [name for name in shelf.names(kind) if name not in shelf.broken(kind)] for kind in others}
+        parts |= {"data_sets": sets.names(), "graphs": list(topology.GRAPHS), "weights": list(topology.WEIGHTS)}
+        tell([], parts, as_json)
+        return
     for kind, more in others.items():
         reasons = shelf.broken(kind)
         typer.echo(f"{kind}s: {', '.join(name for name in shelf.names(kind) if name not in reasons)} (and {more})")
@@ -89,6 +96,25 @@ def list_parts() -> None:
     typer.echo(f"data sets: {', '.join(sets.names())} (and images.npz, images.safetensors, a folder, rows.svm)")
     typer.echo(f"graphs: {', '.join(topology.GRAPHS)}")
     typer.echo(f"weights: {', '.join(topology.WEIGHTS)}")
+
+
+def flags(
+    names: Annotated[list[str] | None, typer.Argument(help="Flags, for example: budget rises (default: all).")] = None,
+) -> None:
+    """What the flags of the audit mean: docs/flags.md, or what it says of the flags that are named."""
+    from robustbench_dec import shipped
+    from robustbench_dec.leaderboard.audit import FLAGS
+
+    text = (shipped.place("docs") / "flags.md").read_text()
+    if not names:
+        typer.echo(text, nl=False)
+        return
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE))
+    for name in names:
+        if name not in FLAGS:
+            raise BadInput(f"no flag '{name}'; there are: {', '.join(FLAGS)}")
+        seen, meaning = rows[name].split(" | ")
+        typer.echo(f"{name}\n  seen: {seen}\n  it usually means: {meaning}")
 
 
 def page(

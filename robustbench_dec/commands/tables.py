@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from robustbench_dec import shipped
 from robustbench_dec.commands.options import (
     Device,
     Jobs,
@@ -100,7 +101,7 @@ def tune(
     from robustbench_dec.store.results import Results
     from robustbench_dec.theory import claims
 
-    home, stem = tables or specification.parent, specification.stem
+    home, stem = tables or shipped.written(specification), specification.stem
     if _is_claims(specification):
         asked = claim_specs.read(specification)
         path = claims.tune(asked, stem, Results(results).claims(stem), home, device=checked(device))
@@ -118,7 +119,7 @@ def chosen(path: Path, part: Part, datasets: list[str] | None = None) -> "tuple[
 
     wanted, stem = specs.read(path), path.stem
     if wanted.tune is not None and wanted.tune.seed is not None:  # tuned under a rule, not by hand
-        wanted, edges = tuning.taken(wanted, path.with_name(f"{stem}-tune.csv"))
+        wanted, edges = tuning.taken(wanted, _tuned(path))
         for sentence in edges:
             typer.echo(sentence, err=True)
     if part.profile:
@@ -136,6 +137,12 @@ def chosen(path: Path, part: Part, datasets: list[str] | None = None) -> "tuple[
         wanted = wanted.model_copy(update={"blocks": blocks})
         stem = "-".join([stem, *(re.sub(r"\W+", "-", name) for name in datasets)])
     return wanted, stem
+
+
+def _tuned(path: Path) -> Path:
+    """What the tuning of a specification gave: the user's own, else what lies beside it."""
+    own = shipped.written(path) / f"{path.stem}-tune.csv"
+    return own if own.is_file() else path.with_name(own.name)
 
 
 def _write(wanted: "Spec", work: "Sequence[suite.Work]", stem: str, results: Path, home: Path) -> None:

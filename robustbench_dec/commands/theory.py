@@ -17,12 +17,14 @@ from robustbench_dec.commands.options import (
     grouped,
     parse_settings,
 )
+from robustbench_dec.commands.telling import Json, tell
 
 
 def check(
     part: Annotated[str, typer.Argument(help="path/to/mine.py:Mine, or the name of a trainer or an attack.")],
     settings: Settings = [],  # noqa: B006 (typer's way)
     device: Device = "cpu",
+    as_json: Json = False,
 ) -> None:
     """Try on your trainer or attack what every one on the shelf promises; exit 1 if a promise is broken."""
     from robustbench_dec import shelf
@@ -39,11 +41,14 @@ def check(
         cls = in_file(part) if ".py" in part else attack_named(part)  # here, where all that it does can be seen
         attack = shelf.make(cls, {"eps": check_attack.EPS, **given})
         verdicts = check_attack.verdicts(attack, checked(device))
-    broken = False
+    seen = []
     for verdict in verdicts:
-        typer.echo(f"{verdict.outcome:6}  {verdict.promise} ({verdict.seen})")
-        broken |= verdict.outcome == "BROKEN"
-    raise typer.Exit(1 if broken else 0)
+        seen.append({"promise": verdict.promise, "outcome": verdict.outcome, "seen": verdict.seen})
+        if not as_json:
+            typer.echo(f"{verdict.outcome:6}  {verdict.promise} ({verdict.seen})")
+    if as_json:
+        tell([], seen, as_json)
+    raise typer.Exit(1 if any(each["outcome"] == "BROKEN" for each in seen) else 0)
 
 
 @dataclass(frozen=True)

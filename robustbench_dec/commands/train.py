@@ -1,7 +1,7 @@
 """`train`: one run, described by its options, or every run of a specification."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,9 +23,12 @@ from robustbench_dec.commands.options import (
     grouped,
     parse_settings,
 )
+from robustbench_dec.commands.telling import Json, tell
 from robustbench_dec.errors import BadInput
+from robustbench_dec.shipped import specification as specification_file
 
 if TYPE_CHECKING:
+    from robustbench_dec.running.tensorboard import Shown
     from robustbench_dec.specs.run import RunSpec
     from robustbench_dec.store.results import Run as Trained
 
@@ -64,6 +67,16 @@ class Training(Saving):
     timeout: Annotated[
         float, typer.Option(min=1, max=86400, help="Seconds until a silent process is given up (torchrun).")
     ] = 600
+    log: Annotated[str | None, typer.Option(help="tensorboard: the curve as it grows, in tensorboard/.")] = None
+    as_json: Json = False
+
+    def shown(self, results: Path) -> "Shown | None":
+        """Who is shown the curves."""
+        from robustbench_dec.running.tensorboard import TensorBoard
+
+        if self.log not in (None, "tensorboard"):
+            raise BadInput(f"--log takes tensorboard, not '{self.log}'")
+        return None if self.log is None else TensorBoard(results / "tensorboard")
 
 
 @grouped
@@ -76,7 +89,8 @@ def train(
     length: Length,
     training: Training,
     specification: Annotated[
-        Path | None, typer.Argument(help="Train every run of a specification such as tables/table2.toml.")
+        Path | None,
+        typer.Argument(parser=specification_file, help="Train every run of a specification, for example table2."),
     ] = None,
 ) -> None:
     """Train one model, or all of a specification; with no arguments, Dec-FedTrack on 8x8 digits in a few seconds.
@@ -85,7 +99,7 @@ def train(
     """
     if specification is None:
         if given(context, Part):
-            raise BadInput("--profile and --seeds are for a specification; name one, for example tables/table2.toml")
+            raise BadInput("--profile and --seeds are for a specification; name one, for example table2")
         runs = [Run(trainer, problem, network, length).read()]
     else:
         both = given(context, TrainerChoice, ProblemChoice, NetworkChoice, Length)
@@ -102,32 +116,49 @@ def _train(runs: "Sequence[RunSpec]", how: Training, results: Path) -> None:
     from robustbench_dec.store.results import Results
 
     train = functools.partial(
-        running.train, results=Results(results), save_seconds=how.save_seconds, save_rounds=how.save_rounds
+        running.train,
+        results=Results(results),
+        save_seconds=how.save_seconds,
+        save_rounds=how.save_rounds,
+        shown=how.shown(results),
     )
     device = checked(how.device)
     if not Ranks.present():
-        for run in runs:
-            _report(train(run, device=device))
+        _report((train(run, device=device) for run in runs), how.as_json)
         return
     ranks = Ranks(device, how.timeout)
     with ranks.leaving_politely():
-        for run in runs:
-            trained = train(run, device=str(ranks.device), ranks=ranks)
-            if ranks.writes:
-                _report(trained)
+        trained = (train(run, device=str(ranks.device), ranks=ranks) for run in runs)
+        if ranks.writes:
+            _report(trained, how.as_json)
+        else:
+            for _ in trained:
+                pass
 
 
-def _report(run: "Trained") -> None:
-    """What a finished run reached, and what it cost."""
+TOLD = {"id", "dataset", "method", "seed", "settings", "parameters", "spectral_rate", "ledger", "classifier", "final"}
+"""What --json tells of a record, beside the run's folder."""
+
+
+def _report(runs: "Iterable[Trained]", as_json: bool) -> None:
+    """What runs reached and cost, each as soon as it is finished."""
+    if as_json:
+        documents = [{"folder": str(run.folder)} | run.record.model_dump(mode="json", include=TOLD) for run in runs]
+        tell([], documents, as_json)
+    else:
+        tell((line for run in runs for line in _lines(run)), None, as_json)
+
+
+def _lines(run: "Trained") -> Iterator[str]:
     record, ledger = run.record, run.record.ledger
     if record.classifier is not None:
         clean = record.classifier.clean
         nodes = f"nodes {clean.node_min:.2%} to {clean.node_max:.2%}"
-        typer.echo(f"{run.folder}: clean accuracy {clean.mean_model:.2%} ({nodes})")
+        yield f"{run.folder}: clean accuracy {clean.mean_model:.2%} ({nodes})"
     else:
         ends = {name: value for name, value in record.final.items() if isinstance(value, float)}
-        typer.echo(f"{run.folder}: " + ", ".join(f"{name} {value:.6g}" for name, value in ends.items()))
-    typer.echo(
+        yield f"{run.folder}: " + ", ".join(f"{name} {value:.6g}" for name, value in ends.items())
+    yield (
         f"cost: {ledger.sfo:,} SFO calls per node, {ledger.nodes * ledger.sfo:,} in all "
         f"({ledger.nodes * (ledger.sfo_x + ledger.sfo_y):,} with x and y counted apart), {ledger.rounds:,} rounds, "
         f"{ledger.exchanges:,} exchanges, {ledger.bytes_per_edge / 1e6:,.1f} MB per directed edge; "

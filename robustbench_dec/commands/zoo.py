@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robustbench_dec.commands.options import Results
+from robustbench_dec.commands.telling import Json, tell
 
 if TYPE_CHECKING:
     pass
@@ -31,13 +32,37 @@ def add(
 @app.command("list")
 def list_entries(
     results: Annotated[Path | None, typer.Option(help="A zoo of one's own in these results.")] = None,
+    as_json: Json = False,
 ) -> None:
     """The networks of the zoo."""
     from robustbench_dec.store import zoo
     from robustbench_dec.store.results import Results as Store
 
-    for entry in zoo.entries(folder=None if results is None else Store(results).zoo):
+    entries = zoo.entries(folder=None if results is None else Store(results).zoo)
+    if as_json:
+        fields = {"id", "dataset", "method", "seed", "settings", "parameters", "classifier"}
+        tell([], [{"name": e.name} | e.record.model_dump(mode="json", include=fields) for e in entries], as_json)
+        return
+    for entry in entries:
         classifier, problem = entry.record.classifier, entry.record.settings.problem
         assert classifier is not None  # zoo.add takes no others
         radius = f"trained at eps {problem['eps']:g}" if "eps" in problem else "trained without y"
         typer.echo(f"{entry.name}: {classifier.architecture.name}, {classifier.clean.mean_model:.2%} clean, {radius}")
+
+
+@app.command()
+def cards(
+    pattern: Annotated[str, typer.Argument(help="Which networks, for example mnist/*.")] = "*",
+    out: Annotated[Path, typer.Option(help="Folder of the cards.")] = Path("out/cards"),
+) -> None:
+    """Write the networks' model cards in Hugging Face's format, from their records and stored cells."""
+    from robustbench_dec import files, shipped
+    from robustbench_dec.rendering import model_cards
+    from robustbench_dec.store import zoo
+    from robustbench_dec.store.results import Results as Store
+
+    stored = Store(shipped.results())
+    for entry in zoo.entries(pattern):
+        text = model_cards.card(entry, model_cards.cells(entry, stored))
+        files.write_text(out / entry.name / "README.md", text)
+        typer.echo(f"wrote {out / entry.name / 'README.md'}")

@@ -276,6 +276,39 @@ def text(rows: Sequence[Row]) -> str:
     return "\n".join([*lines[1:], "", _summary(rows)])
 
 
+def document(rows: Sequence[Row]) -> list[dict[str, object]]:
+    """The comparison for programs: accuracies are fractions, `right` counts images."""
+
+    def summary(measured: Measured) -> dict[str, object]:
+        low, high = wilson(int(measured.right.sum()), len(measured.right))
+        return {
+            "attack": measured.attack,
+            "robust_acc": measured.accuracy,
+            "interval": [low, high],
+            "right": int(measured.right.sum()),
+            "forwards_per_image": measured.forwards,
+            "backwards_per_image": measured.backwards,
+            "flags": list(measured.flags),
+        }
+
+    return [
+        {
+            "model": row.model,
+            "norm": row.norm,
+            "eps": row.eps,
+            "n_examples": len(row.mine.right),
+            "clean_acc": row.clean,
+            "mine": summary(row.mine),
+            "stored": [summary(rival) for rival in row.rivals],
+            "only_mine_breaks": row.gained,
+            "mine_misses": row.missed,
+            "p_mcnemar": row.p_value,
+            "p_holm": row.p_holm,
+        }
+        for row in rows
+    ]
+
+
 def _verdict(row: Row) -> str:
     gain = f"breaks {row.gained} images that nothing else broke, misses {row.missed}"
     if row.best is None:

@@ -14,6 +14,7 @@ from robustbench_dec.running.curve import Curve
 from robustbench_dec.running.finish import Spent, finish
 from robustbench_dec.running.journal import Journal
 from robustbench_dec.running.loop import Watch, rounds
+from robustbench_dec.running.tensorboard import Shown
 from robustbench_dec.specs.run import RunSpec
 from robustbench_dec.store import locks, provenance
 from robustbench_dec.store.results import Results, Run
@@ -30,16 +31,17 @@ def train(
     checkpoint: bool = False,
     wait: bool = True,
     ranks: Ranks | None = None,
+    shown: Shown | None = None,
 ) -> Run:
     """Train a run, or finish it, or find it finished.
 
     A finished run whose checkpoint is absent (a fresh clone) is left alone, unless the `checkpoint` is asked for. One
     that another process trains is waited for, or is Busy. The journal is written every `save_seconds`, and every
     `save_rounds` where they are given. With `ranks`, these processes share the nodes; the first alone claims the run,
-    measures and writes.
+    measures and writes. The curve is `shown` as it grows, or as a whole if the run was finished before.
     """
     home = results.run(run.id)
-    how = _Habits(device, save_seconds, save_rounds or math.inf, progress)
+    how = _Habits(device, save_seconds, save_rounds or math.inf, progress, shown)
     crew = Alone() if ranks is None else OnRanks(ranks, run.network.nodes)
     crew.meet(run.id)
     if crew.writes:
@@ -47,6 +49,8 @@ def train(
     elif crew.await_order() is Order.TRAIN:
         _train(run, home, how, crew)
         crew.await_order()  # rank 0 is done
+    if shown is not None and crew.writes:
+        shown(run.id, home.curve().to_dict("records"))
     return home
 
 
@@ -88,6 +92,7 @@ class _Habits(NamedTuple):
     save_seconds: float
     save_rounds: float
     progress: bool
+    shown: Shown | None
 
 
 def _train(run: RunSpec, home: Run, how: _Habits, crew: Crew) -> None:
@@ -113,6 +118,8 @@ def _train(run: RunSpec, home: Run, how: _Habits, crew: Crew) -> None:
             if curve.due(at):
                 measured = {name: f"{value:.3g}" for name, value in curve.add(at).items()}
                 bar.set_postfix(loss=f"{at.value:.3f}", done=f"{run.budget.share(at.costs):.0%}", **measured)
+                if how.shown is not None and crew.writes:
+                    how.shown(run.id, curve.rows)
     effort = effort.after(time.perf_counter() - began)
     stacks = {name: crew.gather(Z) for name, Z in at.state._asdict().items() if name in ("X", "Y")}
     wire = None

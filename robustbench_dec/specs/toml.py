@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from robustbench_dec import shelf
+from robustbench_dec import shelf, shipped
 from robustbench_dec.errors import BadInput
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -54,7 +54,7 @@ def content(path: Path) -> dict[str, Any]:
     except OSError as error:
         reason = error.strerror or error
         raise BadInput(
-            f"no specification {path} ({reason}); the ones that come with the suite are in tables/"
+            f"no specification {path} ({reason}); those that come along: {', '.join(shipped.specifications())}"
         ) from error
     except ValueError as error:  # no TOML, or no UTF-8
         raise BadInput(f"{path} is not valid TOML: {error}") from error

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torch import nn
 
-from robustbench_dec import files
+from robustbench_dec import files, shipped
 from robustbench_dec.errors import BadInput
 from robustbench_dec.problem import Classifier
 from robustbench_dec.store.checkpoint import checkpoint_bytes, load_checkpoint
@@ -23,9 +23,7 @@ from robustbench_dec.store.results import CHECKPOINT, RUN_RECORD, Results, Run, 
 
 def home() -> Path:
     """Where the shipped entries are: results/zoo of the checkout, or inside the installed package."""
-    package = Path(__file__).resolve().parents[1]
-    checkout = package.parent / "results" / "zoo"
-    return checkout if checkout.is_dir() else package / "zoo_files"
+    return shipped.place("results") / "zoo"
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """The zoo: entries from runs, loaded by name and checked; and benchmark() for anybody's network."""
 
-import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any, cast
 
@@ -143,33 +141,6 @@ def test_wrong_wishes_are_refused_with_what_there_is(at_home: zoo.Entry, made: M
     (made.folders[0] / "checkpoint.safetensors").unlink()
     with pytest.raises(BadInput, match="is missing"):
         zoo.add(made.folders[0], "digits/x", made.results / "zoo")
-
-
-@pytest.mark.slow
-def test_the_package_alone_finds_its_models(entry: zoo.Entry, tmp_path: Path) -> None:
-    """As an installed wheel lies there: the package, the shelves and zoo_files, no checkout around them."""
-    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    shelves = {f"robustbench_dec.shelves.{name}": name for name in ("architectures", "attacks", "trainers")}
-    assert packages["package-dir"] == {"robustbench_dec.zoo_files": "results/zoo"} | shelves
-    assert "robustbench_dec.zoo_files" in packages["packages"]
-    assert packages["package-data"]["robustbench_dec.zoo_files"] == ["*/*.safetensors", "*/*.json"]
-    site = tmp_path / "site"
-    for place, name in {"robustbench_dec": "robustbench_dec", **shelves}.items():
-        target = site / place.replace(".", "/")
-        shutil.copytree(ROOT / name, target, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(entry.checkpoint.parents[1], site / "robustbench_dec" / "zoo_files")
-    code = "import robustbench_dec as r; m = r.load_model('digits/dec_fedtrack'); print(r.list_models(), r.__file__)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.split() == ["['digits/dec_fedtrack']", str(site / "robustbench_dec" / "__init__.py")], (
-        done.stderr
-    )
 
 
 def test_importing_the_package_imports_no_torch() -> None:
