@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS]
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -68,7 +68,7 @@ def parse(words: list[str]) -> None:
 def test_a_command_that_is_printed_can_be_typed(line: str) -> None:
     words = shlex.split(line, comments=True)
     given = arguments(line)
-    assert given is not None or words[0] in ("make", "source", "pip"), f"who knows {words[0]}?"
+    assert given is not None or words[0] in ("make", "source", "pip", "python", "tensorboard"), f"who knows {words[0]}?"
     if given is not None:
         parse(given)
         for word in given:
@@ -98,8 +98,10 @@ def test_every_relative_link_leads_to_a_file(path: Path) -> None:
     assert [link for link in links if not (path.parent / link.partition("#")[0]).exists()] == []
 
 
-def test_every_page_of_the_docs_can_be_reached_from_the_readme() -> None:
-    seen, new = set[Path](), {README}
+def test_every_page_of_the_docs_can_be_reached_from_the_readme_and_stands_in_the_contents() -> None:
+    contents = {line for _, block in FENCE.findall((ROOT / "docs" / "index.md").read_text()) for line in block.split()}
+    assert {page.stem for page in DOCS} - {"index"} <= contents
+    seen, new = set[Path](), {README, *(ROOT / "docs" / f"{name}.md" for name in ("index", "contributing", "changes"))}
     while new:
         seen |= new
         links = {(page.parent / link).resolve() for page in new for link in LINK.findall(page.read_text())}
