@@ -21,7 +21,6 @@ import robustbench_dec
 from robustbench_dec import files, shelf
 from robustbench_dec.attack import Attack
 from robustbench_dec.commands.app import app
-from robustbench_dec.commands.train import STARTERS
 from robustbench_dec.leaderboard import references
 from robustbench_dec.networks import topology
 from robustbench_dec.networks.simulated import SimulatedNetwork
@@ -29,6 +28,7 @@ from robustbench_dec.oracle import Oracle
 from robustbench_dec.parts import Part, settable
 from robustbench_dec.problems.quadratic import Quadratic
 from robustbench_dec.rendering import model_cards
+from robustbench_dec.specs.single import STARTERS
 from robustbench_dec.store import zoo
 from robustbench_dec.store.results import Results
 from robustbench_dec.trainer import Trainer

@@ -57,7 +57,7 @@ TYPED = [command for command in COMMANDS if reason(command) is None]
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the commands need of the repository, with a git of its own that tells what has changed."""
     home = repository.check_out(
-        tmp_path_factory.mktemp("copy"), "examples", "results/zoo", "tables/*.toml", ".gitignore"
+        tmp_path_factory.mktemp("copy"), "architectures", "examples", "results/zoo", "tables/*.toml", ".gitignore"
     )
     for words in (["init", "--quiet"], ["add", "--all"]):
         repository.git(*words, root=home)
