@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -74,14 +74,18 @@ def checkout(old: str) -> Iterator[Path]:
             subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
 
 
-def write(script: str, rows: list[dict[str, Any]], keys: list[str]) -> None:
-    """Print the rows and put them into the script's CSV, in the place of rows of the same keys; the others stay."""
+def write(script: str, rows: list[dict[str, Any]], keys: Sequence[str] = ()) -> None:
+    """Print the rows and put them into the script's CSV; with keys, rows that have others stay as they are there."""
     path, frame = Path(script).with_suffix(".csv"), pd.DataFrame(rows)
     print(frame.to_string(index=False))
-    if path.exists():
+    if keys and path.exists():
         before = pd.read_csv(path)
         if list(before) == list(frame):
-            frame = pd.concat([before, frame]).drop_duplicates(keys, keep="last").sort_values(keys, kind="stable")
+            frame = (
+                pd.concat([before, frame])
+                .drop_duplicates(list(keys), keep="last")
+                .sort_values(list(keys), kind="stable")
+            )
     files.write_text(path, frame.to_csv(index=False, lineterminator="\n", float_format="%.4g"))
 
 

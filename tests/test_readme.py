@@ -1,5 +1,6 @@
 """README and docs: commands that can be typed, links that lead somewhere, numbers that a file holds."""
 
+import importlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -208,7 +209,13 @@ def test_what_is_said_about_other_networks_is_in_their_table(tracked: Path) -> N
             assert (column - column.loc[0.0, 0.0, False]).abs().max() < 1
 
 
-def test_what_is_said_about_speed_is_in_its_files() -> None:
+def test_what_is_said_about_speed_is_in_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    report = importlib.import_module("report")
+    page = (ROOT / "docs" / "speed.md").read_text()
+    assert report.filled(page) == page, "python benchmarks/report.py writes the tables"
+    assert set(re.findall(r"<!-- (\w+)\.csv -->", page)) == set(report.TABLES)
+    assert report.sentence() in flat(README)
     said = flat(ROOT / "docs" / "speed.md")
     faster = pd.read_csv(ROOT / "benchmarks" / "simplex_projection.csv")["speed_up"]
     assert f"{faster.min():.1f} to {faster.max():.1f} times as fast as sorting" in said

@@ -1,0 +1,116 @@
+"""The tables of docs/speed.md, made of the CSVs beside this file.
+
+    python benchmarks/report.py
+
+Every table stands between <!-- NAME.csv --> and <!-- end --> and is replaced by the rows of benchmarks/NAME.csv; a test
+makes them again and compares.
+"""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+
+from robustbench_dec import files
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "speed.md"
+
+Columns = dict[str, tuple[str, str]]
+"""Of a CSV: the titles and the formats of those that are shown."""
+
+TITLES = {
+    "round": {"flower": "Flower", "fluke": "fluke"},
+    "pgd": {"torchattacks": "torchattacks alone", "foolbox": "Foolbox", "art": "ART"},
+}
+"""How other libraries are called."""
+
+TABLES: dict[str, Columns] = {
+    "training_speed": {
+        "dataset": ("data set", "{}"),
+        "method": ("method", "{}"),
+        "local_step_ms": ("local step, ms", "{:.0f}"),
+        "old_ratio": ("to 0.1.0", "{:.2f}"),
+        "bare_ratio": ("to bare PyTorch", "{:.2f}"),
+        "limit_ratio": ("to the limit", "{:.2f}"),
+    },
+    "step_profile": {
+        "dataset": ("data set", "{}"),
+        "work": ("step of", "{}"),
+        "operation": ("operation", "`{}`"),
+        "share": ("share", "{:.0%}"),
+        "ms": ("ms", "{:.0f}"),
+    },
+    "attack_speed": {
+        "network": ("network", "{}"),
+        "images": ("images", "{:,}"),
+        "steps": ("steps", "{}"),
+        "suite_seconds": ("suite, s", "{:.0f}"),
+        "torchattacks_seconds": ("torchattacks alone, s", "{:.0f}"),
+        "ratio": ("ratio", "{:.2f}"),
+    },
+    "logistic_speed": {
+        "method": ("method", "{}"),
+        "old_ms_per_round": ("0.1.0, ms", "{:.1f}"),
+        "ms_per_round": ("ms", "{:.1f}"),
+        "speedup": ("times as fast", "{:.2f}"),
+        "phi_relative_difference": ("Phi differs by", "{:.1g}"),
+    },
+    "many_nodes": {
+        "problem": ("problem", "{}"),
+        "nodes": ("nodes", "{:,}"),
+        "ms_per_round": ("round, ms", "{:.1f}"),
+        "time_per_node_ratio": ("a node, to one of 10", "{:.2f}"),
+        "sum_ratio": ("a sum of stacks, likewise", "{:.2f}"),
+    },
+    "harness_cost": {
+        "network": ("network", "{}"),
+        "here_s": ("in the same process, s", "{:.2f}"),
+        "more_apart_s": ("more in its own, s", "{:.2f}"),
+        "first_start_s": ("once a command, s", "{:.2f}"),
+    },
+    "peers": {
+        "library": ("library", "{}"),
+        "work": ("work", "{}"),
+        "seconds": ("seconds", "{:.2f}"),
+        "suite_seconds": ("suite", "{:.2f}"),
+        "ratio": ("ratio", "{:.2f}"),
+    },
+}
+
+
+def table(name: str) -> str:
+    """The rows of a CSV as Markdown; of one that another version measured otherwise, or nobody yet, a sentence."""
+    path, columns = HERE / f"{name}.csv", TABLES[name]
+    frame = pd.read_csv(path) if path.exists() else pd.DataFrame()
+    if not set(columns) <= set(frame):
+        return f"Not measured with this version yet: `python benchmarks/{name}.py`."
+    lines = ["| " + " | ".join(title for title, _ in columns.values()) + " |", "|" + "---|" * len(columns)]
+    for _, row in frame.iterrows():
+        lines.append("| " + " | ".join(form.format(row[column]) for column, (_, form) in columns.items()) + " |")
+    return "\n".join(lines)
+
+
+def sentence() -> str:
+    """README's line about other libraries, of benchmarks/peers.csv; empty where nothing was measured."""
+    path = HERE / "peers.csv"
+    if not path.exists():
+        return ""
+    ratio = pd.read_csv(path).set_index(["work", "library"])["ratio"]
+    rounds = " and ".join(f"{ratio['round', name]:.1f} ({title})" for name, title in TITLES["round"].items())
+    cells = ", ".join(f"{ratio['pgd', name]:.1f} ({title})" for name, title in TITLES["pgd"].items())
+    return f"A round takes other simulators {rounds} times as long, PGD takes other libraries {cells} times as long."
+
+
+def filled(text: str) -> str:
+    """The page with its tables as the files have them."""
+    return re.sub(
+        r"<!-- (\w+)\.csv -->\n.*?<!-- end -->",
+        lambda found: f"<!-- {found[1]}.csv -->\n{table(found[1])}\n<!-- end -->",
+        text,
+        flags=re.DOTALL,
+    )
+
+
+if __name__ == "__main__":
+    files.write_text(PAGE, filled(PAGE.read_text()))
