@@ -5,20 +5,18 @@
 """
 
 import html
-import numbers
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from robustbench_dec import arguments, data, shelf, shipped
 from robustbench_dec import bars as progress_bars
-from robustbench_dec import data, shelf, shipped
 from robustbench_dec import page as pages
 from robustbench_dec.attack import Attack
 from robustbench_dec.attacking.evaluate import Limits, Outcome, attacked
@@ -139,7 +137,7 @@ def benchmark(
         print(benchmark(load_model("mnist/dec_fedtrack"), attacks=["pgd", "uap"], eps=[0.05, 0.1], n_examples=200))
     """
     _check_arguments(model, n_examples, batch_size, device, seed, max_passes)
-    radii = [_radius(each) for each in (_listed(eps, "eps") if not isinstance(eps, str) else [eps])]
+    radii = arguments.radii(eps)
     asked = list(attacks.items()) if isinstance(attacks, Mapping) else [(each, {}) for each in _several(attacks)]
     if not asked or not radii:
         raise BadInput("benchmark needs at least one attack and at least one eps")
@@ -189,17 +187,23 @@ def _images(
     if dataset is None:
         if not isinstance(card, RunRecord):
             raise BadInput(f"benchmark needs a dataset for a model that is not of the zoo; there are: {_offered()}")
-        dataset = card.dataset
+        dataset = _place(card)
     if isinstance(dataset, tuple | list) and len(dataset) == 2:
         images, labels = (_tensor(each, what) for each, what in zip(dataset, ("images", "labels"), strict=True))
         return images, labels.long(), None, None
     if not isinstance(dataset, str):
         raise BadInput(f"dataset is a name or (images, labels), not {type(dataset).__name__}; there are: {_offered()}")
-    if classes is None and isinstance(card, RunRecord) and card.dataset == dataset and card.classifier is not None:
+    if classes is None and isinstance(card, RunRecord) and _place(card) == dataset and card.classifier is not None:
         classes = card.classifier.classes
     found = data.load(dataset, classes, progress=progress)
     train = found.train_images, found.train_labels
     return found.test_images, found.test_labels, train, len(found.classes)
+
+
+def _place(card: RunRecord) -> str:
+    """The data of a trained network: a name, or the path of a user's own."""
+    own = card.named.dataset if "dataset_sha256" in card.settings.problem else None
+    return own or card.dataset
 
 
 def _tensor(value: Any, what: str) -> Tensor:
@@ -214,44 +218,24 @@ def _check_arguments(model: Any, n_examples: Any, batch_size: Any, device: Any, 
         raise BadInput(
             f"benchmark takes a torch.nn.Module, not {type(model).__name__}; load_model('mnist/dec_fedtrack') gives one"
         )
-    whole = {
-        "n_examples": (n_examples, 1),
-        "batch_size": (batch_size, 1),
-        "seed": (seed, 0),
-        "max_passes": (max_passes, 1),
-    }
-    for name, (value, least) in whole.items():
-        if value is None and name in ("n_examples", "max_passes"):
-            continue
-        if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-            raise BadInput(f"{name} must be a whole number of at least {least}, not {value!r:.60}")
-    try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise BadInput(f"this torch cannot use the device {device!r:.60}; 'cpu' always works") from error
-
-
-def _radius(value: Any) -> float:
-    """A number, also of numpy or a tensor without dimensions, or a text such as 8/255."""
-    if isinstance(value, np.generic | Tensor) and value.ndim == 0:
-        value = value.item()
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise BadInput(f"a radius is a number or a text such as '8/255', not {value!r:.60}")
-    return shelf.number(value)
+    if n_examples is not None:
+        arguments.whole("n_examples", n_examples)
+    arguments.whole("batch_size", batch_size)
+    arguments.whole("seed", seed, 0)
+    if max_passes is not None:
+        arguments.whole("max_passes", max_passes)
+    arguments.device(device)
 
 
 def _several(attacks: Any) -> Sequence[Any]:
     if isinstance(attacks, str | type | Attack) or (callable(attacks) and not isinstance(attacks, Iterable)):
         return [attacks]
-    return _listed(attacks, "attacks")
-
-
-def _listed(value: Any, name: str) -> Sequence[Any]:
-    if isinstance(value, list | tuple | set | range) or (isinstance(value, np.ndarray | Tensor) and value.ndim == 1):
-        return list(value)
-    if name == "eps":
-        return [value]
-    raise BadInput(f"{name} are names, classes, functions or attack objects, or a list of them, not {value!r:.60}")
+    found = arguments.listed(attacks)
+    if found is None:
+        raise BadInput(
+            f"attacks are names, classes, functions or attack objects, or a list of them, not {attacks!r:.60}"
+        )
+    return found
 
 
 def _offered() -> str:

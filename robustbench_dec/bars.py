@@ -12,6 +12,9 @@ from typing import Generic, Protocol, Self, TypeVar, overload
 
 from tqdm.auto import tqdm
 
+NOTEBOOK = any(cls.__module__ == "tqdm.notebook" for cls in tqdm.__mro__)
+"""Whether this is a notebook, in which tqdm's bars are widgets."""
+
 LINES_PER_WORKER = 2  # a worker shows what it works on and, for attacks, the batches of the present cell
 _first_line = 0
 
@@ -77,7 +80,7 @@ def bar(
     """A tqdm bar, `nested` lines below the outermost one of this process; lines where there is no terminal."""
     if total is None and isinstance(items, Sized):
         total = len(items)
-    if show and not sys.stderr.isatty():
+    if show and not sys.stderr.isatty() and not NOTEBOOK:
         return Lines(items, total, desc or "", unit, initial)
     position = _first_line + nested if _first_line or nested else None
     shown: Bar[Item] = tqdm(

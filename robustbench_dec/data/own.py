@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from robustbench_dec import files
-from robustbench_dec.data.catalogue import CATALOGUE, IMAGES, TABULAR
+from robustbench_dec.data.catalogue import CATALOGUE, IMAGES, TABULAR, find
 from robustbench_dec.errors import BadInput
 
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
@@ -50,9 +50,12 @@ def is_path(name: str) -> bool:
     return name not in CATALOGUE and (path.name != name or path.suffix in FILES or path.exists())
 
 
-def identity(name: str) -> dict[str, str]:
-    """What a run's settings say of a data set; nothing more than its name for one of the catalogue."""
-    return {"dataset": label(name), "dataset_sha256": digest(name)} if is_path(name) else {"dataset": name}
+def identity(name: str, wanted: str) -> dict[str, str]:
+    """What a run's settings say of a data set of the kind that is wanted; its name alone for one of the catalogue."""
+    if not is_path(name):
+        return {"dataset": find(name, wanted).name}
+    check_kind(name, wanted)
+    return {"dataset": label(name), "dataset_sha256": digest(name)}
 
 
 def label(name: str) -> str:

@@ -93,14 +93,14 @@ class RobustLogistic(Problem):
     @cached_property
     def table(self) -> data.Tabular:
         """The data set, in memory as sparse rows."""
-        if data.identity(self.dataset) != self.data_identity:
+        if data.identity(self.dataset, data.TABULAR) != self.data_identity:
             raise BadInput(f"{self.dataset} was edited after it was asked for; the same command starts anew")
         return data.load_tabular(self.dataset)
 
     @cached_property
     def data_identity(self) -> dict[str, str]:
         """What the identity of a run says of its data."""
-        return data.identity(self.dataset)
+        return data.identity(self.dataset, data.TABULAR)
 
     def settings(self) -> dict[str, Any]:
         return super().settings() | self.data_identity

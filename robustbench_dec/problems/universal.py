@@ -87,7 +87,7 @@ class Universal(Classifier):
     @cached_property
     def data_identity(self) -> dict[str, str]:
         """What the identity of a run says of its data."""
-        return data.identity(self.dataset)
+        return data.identity(self.dataset, data.IMAGES)
 
     def check(self) -> None:
         if self.blueprint.source.sha256 is not None or "dataset_sha256" in self.data_identity:
@@ -101,7 +101,7 @@ class Universal(Classifier):
     @cached_property
     def images(self) -> data.Dataset:
         """The data set, in memory as uint8."""
-        if data.identity(self.dataset) != self.data_identity:
+        if data.identity(self.dataset, data.IMAGES) != self.data_identity:
             raise BadInput(f"{self.dataset} was edited after it was asked for; the same command starts anew")
         return data.load(self.dataset, self.classes, validation=self.validation)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from robustbench_dec import shelf
 from robustbench_dec.data import own
+from robustbench_dec.problem import Problem
 from robustbench_dec.specs.run import NetworkSpec, RunSpec
 from robustbench_dec.trainer import Trainer
 
@@ -27,6 +28,7 @@ def single_run(
 ) -> RunSpec:
     """A run of one trainer on one problem; a network is trained on digits if nothing is said."""
     name = str(problem.get("name", "universal"))
+    shelf.find("problem", name, Problem)  # type: ignore[type-abstract]  # told before what its trainer would need
     asked, defaults = {"name": name, **problem}, dict(STARTERS.get(name, {}))
     if name in ("universal", "adversarial"):
         asked.setdefault("dataset", "digits")
