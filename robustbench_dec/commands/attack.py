@@ -151,6 +151,7 @@ def audit(
     from robustbench_dec.leaderboard import audit as audits
     from robustbench_dec.rendering import against_paper, report
     from robustbench_dec.rendering.blocks import audit as audited
+    from robustbench_dec.running import suite, under_protocol
     from robustbench_dec.specs import table as specs
     from robustbench_dec.store.results import Results as Store
 
@@ -164,4 +165,8 @@ def audit(
     printed = audited(blocks, against_paper.percent_of(wanted.paper))
     lines = [f"{len(points)} cells in {results}: {len(found)} findings", *found]
     lines += [f"the paper's numbers in {path}: {len(printed)} findings", *printed]
-    tell(lines, {"cells": len(points), "findings": found, "findings_in_the_paper": printed}, as_json)
+    against = under_protocol.findings(wanted, path, suite.listed(wanted), Store(results))
+    if wanted.protocol is not None:
+        lines += [f"{path} under {wanted.protocol}: {len(against)} findings", *against]
+    facts = {"cells": len(points), "findings": found, "findings_in_the_paper": printed, "findings_by_protocol": against}
+    tell(lines, facts, as_json)

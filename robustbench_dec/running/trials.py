@@ -58,6 +58,10 @@ class Choice(NamedTuple):
     point: dict[str, float]
 
 
+Choices = Mapping[tuple[str, str], Choice]
+"""By the title of the data set's block and the method."""
+
+
 def carry_out(
     protocol: Protocol, path: Path, results: Results, *, device: str = "cpu", jobs: int = 1, progress: bool = True
 ) -> pd.DataFrame:
@@ -202,8 +206,8 @@ def ranked(protocol: Protocol, rows: pd.DataFrame) -> pd.DataFrame:
     return rows.loc[by.sort_values(["far", "value", "trial"], kind="stable").index]
 
 
-def choice(protocol: Protocol, done: pd.DataFrame) -> Mapping[tuple[str, str], Choice]:
-    """What each data set (by title) and method takes."""
+def choice(protocol: Protocol, done: pd.DataFrame) -> Choices:
+    """What each data set and method takes."""
     taken = {}
     for block in protocol.blocks:
         candidate = handling(protocol, block, done)

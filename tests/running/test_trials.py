@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from robustbench_dec.errors import BadInput
-from robustbench_dec.running import trials
+from robustbench_dec.running import suite, trials, under_protocol
 from robustbench_dec.specs import protocol as protocols
+from robustbench_dec.specs import table as specs
 from robustbench_dec.specs.protocol import Protocol
 from robustbench_dec.store.results import Results
 
@@ -89,6 +90,7 @@ def test_points_come_from_one_sequence_and_a_method_uses_what_it_has(protocol: t
     assert {point["radius"] for point in robust} <= {0.05, 0.1}
 
 
+@pytest.mark.slow
 def test_trials_are_equal_and_go_on_where_they_were(protocol: tuple[Protocol, Path], tmp_path: Path) -> None:
     rules, path = protocol
     results = Results(tmp_path / "tune")
@@ -121,6 +123,7 @@ def test_trials_are_equal_and_go_on_where_they_were(protocol: tuple[Protocol, Pa
     assert before.count(b"\n") == path.read_bytes().count(b"\n")
 
 
+@pytest.mark.slow
 def test_what_diverges_is_a_trial_too(protocol: tuple[Protocol, Path], tmp_path: Path) -> None:
     rules, path = protocol
     wild = rules.model_copy(update={"box": rules.box | {"eta_c": (1e3, 1e9)}})
@@ -166,3 +169,58 @@ def test_a_stage_waits_for_the_one_before(protocol: tuple[Protocol, Path]) -> No
     rules, path = protocol
     with pytest.raises(BadInput, match="0 of 4 candidate trials on Digits are done"):
         trials.listed(rules, "short", trials.read(path))
+
+
+TABLE = """
+title = "Under rules"
+protocol = "rules.md"
+seeds = [0]
+curve_points = 1
+[network]
+nodes = 3
+[[blocks]]
+title = "Digits"
+rounds = 4
+problem = { dataset = "digits", clamp = true, normalised = NORMALISED, eps = RADIUS }
+trainers.k_gt = { K = 2, batch = 32, eta_c = PLAIN_C, eta_s = PLAIN_S }
+trainers.dec_fedtrack = { K = 2, batch = 32, eta_c = ROBUST_C, eta_s = ROBUST_S, eta_d = ROBUST_D }
+[[blocks.attacks]]
+name = "fgsm"
+eps = [0.1]
+"""
+
+
+@pytest.mark.slow
+def test_what_the_protocol_does_not_give_is_found(protocol: tuple[Protocol, Path], tmp_path: Path) -> None:
+    rules, path = protocol
+    table = tmp_path / "table.toml"
+    table.write_text(TABLE.replace("NORMALISED", "true"))
+    done = trials.carry_out(rules, path, Results(tmp_path / "tune"), progress=False)
+    choice = trials.choice(rules, done)
+    plain, robust = choice["Digits", "k_gt"], choice["Digits", "dec_fedtrack"]
+    values = {
+        "NORMALISED": str(plain.candidate.problem["normalised"]).lower(),
+        **{"RADIUS": robust.point["radius"], "PLAIN_C": plain.point["eta_c"], "PLAIN_S": plain.point["eta_s"]},
+        **{"ROBUST_C": robust.point["eta_c"], "ROBUST_S": robust.point["eta_s"], "ROBUST_D": robust.point["eta_d"]},
+    }
+    results = Results(tmp_path / "results")
+
+    def found(**changes: str) -> list[str]:
+        text = TABLE
+        for name, value in (values | changes).items():
+            text = text.replace(name, str(value))
+        table.write_text(text)
+        wanted = specs.read(table)
+        work = suite.listed(wanted)
+        suite.make(work, results, progress=False)
+        return under_protocol.findings(wanted, table, work, results)
+
+    assert found() == []
+    (other,) = found(PLAIN_C="0.0123")
+    assert other.startswith("digits-k_gt-s0-") and "does not give its settings" in other
+    (tmp_path / "rules.md").write_text("# Other rules\n")
+    sentences = found()
+    assert len(sentences) == 4 and all("not made under rules.md as it is now" in sentence for sentence in sentences)
+    path.unlink()
+    (unknown,) = found()
+    assert "candidate trials on Digits are done" in unknown

@@ -1,0 +1,91 @@
+"""What a table under a protocol must not have: runs with settings that the protocol does not give, cells older than it.
+
+The settings that it gives are those of the trials' rows (running/trials.py): the way to handle the data that suits the
+baseline, and each method's chosen point, for the rounds and the network of the protocol.
+"""
+
+import datetime
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from robustbench_dec.errors import BadInput
+from robustbench_dec.running import trials
+from robustbench_dec.running.suite import Work
+from robustbench_dec.specs import protocol as protocols
+from robustbench_dec.specs.protocol import Protocol
+from robustbench_dec.specs.run import RunSpec
+from robustbench_dec.specs.table import Spec
+from robustbench_dec.store.records import RunSettings
+from robustbench_dec.store.results import Results
+
+
+def findings(table: Spec, path: Path, work: Sequence[Work], results: Results) -> list[str]:
+    """A sentence for each run and each cell of a table that its protocol does not allow."""
+    if table.protocol is None:
+        return []
+    rules = path.with_name(table.protocol)
+    protocol = protocols.read(rules.with_suffix(".toml"))
+    rows = path.with_name(protocol.trials_file)
+    try:
+        given = _given(protocol, rows)
+    except BadInput as error:
+        return [f"{path} is a table under {rules}, but {error}"]
+    committed, chosen = _committed(rules), _committed(rows)
+    found = []
+    for item in work:
+        run = results.find(item.run.id)
+        if run is None:
+            continue
+        record = run.record
+        expected = given.get((item.block.title, item.run.trainer, item.run.seed))
+        if expected is None or _decisive(expected.settings) != _decisive(record.settings):
+            found.append(f"{run.id}: the protocol does not give its settings, or not its seed")
+        if record.protocol_sha256 != protocol.sha256:
+            found.append(f"{run.id}: it was not made under {rules.name} as it is now")
+        for cell in (run.cell(request.key) for request in item.cells):
+            if not cell.exists:
+                continue
+            made = datetime.datetime.fromisoformat(cell.record.created_utc)
+            if cell.record.protocol_sha256 != protocol.sha256:
+                found.append(f"{run.id}, {cell.stem}: it was not made under {rules.name} as it is now")
+            for what, when in ((rules.name, committed), (rows.name, chosen)):
+                if when is not None and made < when:
+                    found.append(f"{run.id}, {cell.stem}: it is older than {what}")
+    return found
+
+
+def _given(protocol: Protocol, rows: Path) -> dict[tuple[str, str, int], RunSpec]:
+    """The runs that a protocol gives once its trials are done, by block, method and seed."""
+    choice = trials.choice(protocol, trials.read(rows))
+    return dict(_runs(protocol, choice))
+
+
+def _runs(protocol: Protocol, choice: trials.Choices) -> Iterator[tuple[tuple[str, str, int], RunSpec]]:
+    for block in protocol.blocks:
+        for method in protocol.methods:
+            taken = choice[block.title, method]
+            for seed in protocol.table_seeds:
+                run = protocol.run(block, taken.candidate, method, taken.point, seed, block.rounds)
+                yield (block.title, method, seed), run
+
+
+def _decisive(settings: RunSettings) -> object:
+    """All but the curve, which is a picture."""
+    return settings.model_dump(mode="json", exclude={"curve"})
+
+
+def _committed(path: Path) -> datetime.datetime | None:
+    """When a file was last committed; None where git does not know it."""
+    try:
+        asked = subprocess.run(
+            ["git", "log", "-1", "--format=%cI", "--", path.name],
+            cwd=path.parent.resolve(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        return None
+    said = asked.stdout.strip()
+    return datetime.datetime.fromisoformat(said) if asked.returncode == 0 and said else None
