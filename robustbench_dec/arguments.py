@@ -36,11 +36,11 @@ def listed(value: object) -> list[Any] | None:
 
 def whole(name: str, value: object, least: int = 1, most: int | None = None) -> int:
     """A whole number in a range."""
-    good = isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= least
-    if not good or (most is not None and value > most):  # type: ignore[operator]
+    number = int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else None
+    if number is None or number < least or (most is not None and number > most):
         above = "" if most is None else f" and at most {most}"
         raise BadInput(f"{name} must be a whole number of at least {least}{above}, not {value!r:.60}")
-    return int(value)  # type: ignore[call-overload, no-any-return]
+    return number
 
 
 def text(name: str, value: object, example: str) -> str:

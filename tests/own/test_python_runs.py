@@ -21,6 +21,9 @@ from tests.support import ROOT
 QUICK: dict[str, Any] = {"rounds": 2, "network": {"nodes": 2}, "settings": {"K": 1}, "progress": False}
 
 
+QUIET: dict[str, Any] = {"progress": False}
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return train("digits", results=tmp_path_factory.mktemp("runs"), **QUICK)
@@ -120,7 +123,7 @@ WORSE: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_bad_argument_of_attack_is_one_sentence(name: str, trained: Trained) -> None:
     arguments, expected = WORSE[name]
     with pytest.raises(BadInput, match=expected):
-        attack(**{"run": trained, "progress": False} | arguments)
+        attack(**QUIET | {"run": trained} | arguments)
 
 
 def test_attack_is_the_function_and_the_module_stays_what_it_was() -> None:
