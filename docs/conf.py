@@ -16,7 +16,8 @@ myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = f"robustbench-dec {release}"
-html_static_path: list[str] = []
+html_static_path = ["static"]
+html_css_files = ["wide.css"]
 nitpicky = True
 exclude_patterns = ["built"]
 

@@ -42,6 +42,17 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
 
 
+def _prose(text: str) -> str:
+    """A docstring as Markdown: what is indented is a formula or code, the rest are paragraphs."""
+    parts = []
+    for block in re.split(r"\n\s*\n", text.strip()):
+        lines = block.splitlines()
+        while lines and not lines[-1].startswith("    "):  # lines before the first indented one, and after the last
+            lines.pop()
+        parts.append(f"```text\n{block}\n```" if lines else _plain(block).replace("_", "\\_"))
+    return "\n\n".join(parts)
+
+
 # A page per method
 
 
@@ -50,9 +61,9 @@ def method(kind: str, name: str, cls: type[Part]) -> str:
     folder = shelf.SHELVES[kind]
     about = inspect.getdoc(inspect.getmodule(cls)) or ""
     parts = [f"# {cls.title}", f"`{name}`, in `{folder}/{name}.py`. In print: {_papers(kind, name)}."]
-    parts += ["## What it does", f"```text\n{about}\n```"]
+    parts += ["## What it does", _prose(about)]
     if inspect.getdoc(cls):
-        parts.append(str(inspect.getdoc(cls)))
+        parts.append(_prose(str(inspect.getdoc(cls))))
     if issubclass(cls, Trainer):
         parts += ["## Its price", price(name, cls)]
     parts += ["## Settings", _settings(cls)]
@@ -182,7 +193,7 @@ def python_functions() -> str:
     for name in robustbench_dec.__all__:
         function = getattr(robustbench_dec, name)
         parts += [f"## {name}", f"```python\n{name}{_signature(function)}\n```"]
-        parts.append(f"```text\n{inspect.getdoc(function) or ''}\n```")
+        parts.append(_prose(inspect.getdoc(function) or ""))
     return "\n\n".join(parts) + "\n"
 
 
