@@ -49,8 +49,16 @@ def _prose(text: str) -> str:
         lines = block.splitlines()
         while lines and not lines[-1].startswith("    "):  # lines before the first indented one, and after the last
             lines.pop()
-        parts.append(f"```text\n{block}\n```" if lines else _plain(block).replace("_", "\\_"))
+        parts.append(f"```text\n{block}\n```" if lines else _escaped(block))
     return "\n\n".join(parts)
+
+
+def _escaped(text: str) -> str:
+    """Plain text as Markdown; what stands between backticks is left alone."""
+    pieces = text.split("`")
+    for index in range(0, len(pieces), 2):
+        pieces[index] = re.sub(r"([_*\[\]|])", r"\\\1", pieces[index]).replace("<", "&lt;")
+    return "`".join(pieces)
 
 
 # A page per method
