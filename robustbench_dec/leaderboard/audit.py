@@ -13,7 +13,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from robustbench_dec import shelf
-from robustbench_dec.attack import Attack
+from robustbench_dec.attack import Attack, largest_radius
 from robustbench_dec.store.records import CellRecord, RunRecord
 
 TOLERANCE = 0.5
@@ -38,6 +38,8 @@ FLAGS: Mapping[str, str] = {
     "passes": "the attack asked the network more often than allowed, and images stayed as they were",
     "short_steps": "the attack's steps together are shorter than its radius",
     "not_converged": "the attack was still getting further in the last quarter of its steps",
+    "black_box_wins": "an attack without gradients breaks images that this one, with gradients, leaves right",
+    "unbounded": "an attack that may turn every image into any other leaves some right",
     "gradient": "the network's gradient is not the one of its answers",
 }
 
@@ -60,6 +62,8 @@ class Point:
     rarest: float | None = None  # share of the rarest class
     zeros: float | None = None  # share of zero gradients
     right: Tensor | None = None  # (n_examples,) bool
+    passes: tuple[int, int] | None = None  # forward and back, by the attack
+    largest: float | None = None  # a radius that every image is within of every other
     flags: tuple[str, ...] = ()  # of the cell itself
 
     @property
@@ -123,6 +127,8 @@ def of_cell(run: RunRecord, cell: CellRecord) -> Point:
         rarest=cell.rarest_class,
         zeros=cell.zero_gradients,
         right=cell.right,
+        passes=(cell.forwards, cell.backwards),
+        largest=None if run.classifier is None else largest_radius(cell.norm, run.classifier.architecture.shape),
         flags=cell.flags,
     )
 
@@ -140,6 +146,10 @@ def sentence(finding: Finding) -> str:
     """A finding in words."""
     point, other = finding.point, finding.other
     where = f"{point.model}, {point.attack} at eps {point.eps:g}: {100 * finding.accuracy:.2f}"
+    if finding.flag == "black_box_wins" and other is not None and point.right is not None and other.right is not None:
+        n = min(len(point.right), len(other.right))
+        broken = int((point.right[:n] & ~other.right[:n]).sum())
+        return f"{where}; {other.attack}, which asks for no gradient, breaks {broken} images that it leaves right"
     if other is not None:
         steps = f" with {other.steps} steps" if finding.flag == "weaker_with_more_steps" else ""
         return f"{where} is above {100 * (finding.limit or 0):.2f} of {other.attack} at eps {other.eps:g}{steps}"
@@ -147,6 +157,8 @@ def sentence(finding: Finding) -> str:
         return f"{where} is above {100 * (finding.limit or 0):.2f} without attack"
     if finding.flag == "below_chance":
         return f"{where} is below {100 * (finding.limit or 0):.2f}, where one class for all images would end"
+    if finding.flag == "unbounded":
+        return f"{where}; within this radius every image can become any other, so 0 is to be reached"
     if finding.flag == "zero_gradients":
         return f"{where}; {100 * (point.zeros or 0):.1f} % of its gradients were zero"
     return f"{where}; {FLAGS.get(finding.flag, finding.flag)}"
@@ -164,6 +176,10 @@ def _judge(point: Point, rivals: Iterable[Point]) -> Iterable[Finding]:
     yield from _weaker("weaker_with_more_steps", point, fewer)
     if point.zeros is not None and point.zeros > ZERO_SHARE:
         yield Finding(point, "zero_gradients", point.accuracy, limit=ZERO_SHARE)
+    yield from _black_box_wins(point, rivals)
+    everywhere = point.largest is not None and point.eps >= point.largest * (1 - 1e-9)
+    if everywhere and point.iterated and point.accuracy > 0:
+        yield Finding(point, "unbounded", point.accuracy, limit=0.0)
     least = floor(point)
     if point.universal and least is not None and point.accuracy < least:
         yield Finding(point, "below_chance", point.accuracy, limit=least)
@@ -180,6 +196,23 @@ def _rises(point: Point, sweep: Sequence[Point]) -> Iterable[Finding]:
     if pairs and all(here > there + 1e-9 for _, here, there in pairs):
         other, here, there = pairs[0]
         yield Finding(point, "rises", here, other, there)
+
+
+def _black_box_wins(point: Point, rivals: Iterable[Point]) -> Iterable[Finding]:
+    """An attack by queries knows less than one that sees gradients, so it should break no image that this one leaves.
+
+    Per image, at the same radius; one-step attacks and universal ones are not expected to find every image.
+    """
+    if not (point.iterated and point.passes is not None and point.passes[1] and point.right is not None):
+        return
+    for other in rivals:
+        blind = other.passes is not None and other.passes[0] > 0 and not other.passes[1]
+        if not blind or other.universal or other.eps != point.eps or other.right is None:
+            continue
+        n = min(len(point.right), len(other.right))
+        if (point.right[:n] & ~other.right[:n]).any():
+            yield Finding(point, "black_box_wins", point.accuracy, other, other.accuracy)
+            return
 
 
 def _weaker(flag: str, point: Point, others: Sequence[Point]) -> Iterable[Finding]:

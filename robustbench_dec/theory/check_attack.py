@@ -14,7 +14,7 @@ from robustbench_dec import data
 from robustbench_dec.attack import Attack, as_floats
 from robustbench_dec.attacking import evaluate as judging
 from robustbench_dec.errors import BadInput
-from robustbench_dec.theory import binary_head
+from robustbench_dec.theory import binary_head, indicators
 from robustbench_dec.theory.check import Outcome, Verdict, tried
 
 EPS = 0.25
@@ -127,9 +127,32 @@ def sees_through_a_binary_head(attack: Attack, device: str) -> tuple[Outcome | b
     return outcome.passed, seen
 
 
+def gives_back_what_it_found(attack: Attack, device: str) -> tuple[Outcome, str]:
+    if attack.universal:
+        return "kept", "one perturbation for all images has no way of its own for each"
+    network, images, labels, _ = bench()
+    way = indicators.watch(attack, network.to(device), images.to(device), labels.to(device))
+    if way.silent:
+        return "lacks", f"{way.silent} of {way.images} images were broken on the way and given back right"
+    return "kept", f"no image that was broken in one of {way.passes} passes was given back right"
+
+
+def climbs_to_the_end(attack: Attack, device: str) -> tuple[Outcome, str]:
+    if attack.universal:
+        return "kept", "not looked at for a universal attack"
+    network, images, labels, _ = bench()
+    way = indicators.watch(attack, network.to(device), images.to(device), labels.to(device))
+    if way.moved is None:
+        return "kept", f"not judged by {way.passes} passes of all images"
+    seen = f"{way.moved:.0%} of the loss's rise came in the last tenth of {way.passes} passes"
+    return ("lacks", f"{seen}: more steps would go on") if way.moved > indicators.MOVES else ("kept", seen)
+
+
 PROMISES: dict[str, Callable[[Attack, str], tuple[Outcome | bool, str]]] = {
     "it lowers the accuracy of a small network": lowers_the_accuracy,
     "it finds an adversarial image that is known to exist": sees_through_a_binary_head,
+    "what it finds on the way it gives back": gives_back_what_it_found,
+    "its loss has stopped rising at the end": climbs_to_the_end,
     "it stays in its ball and in [0, 1] by itself": stays_in_its_ball,
     "weights, gradients, flags and random state are left alone": leaves_things_alone,
     "same seed, same bits": repeats_itself,

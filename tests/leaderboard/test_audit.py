@@ -28,6 +28,24 @@ def found(*points: Point) -> list[tuple[str, float, str]]:
     return [(finding.point.attack, finding.point.eps, finding.flag) for finding in audit.findings(points)]
 
 
+def test_an_attack_by_queries_breaks_nothing_that_one_with_gradients_leaves() -> None:
+    bits = [torch.tensor(each) for each in ([True, False], [False, True], [True, True])]
+    pgd = point("pgd", 0.1, 0.5, right=bits[0], passes=(40, 40), steps=20)
+    square = point("torchattacks:Square", 0.1, 0.5, right=bits[1], passes=(500, 0))
+    assert found(pgd, square) == [("pgd", 0.1, "black_box_wins")]
+    (finding,) = audit.findings([pgd, square])
+    assert "torchattacks:Square, which asks for no gradient, breaks 1 images" in audit.sentence(finding)
+    assert found(pgd, replace(square, right=bits[2])) == [] == found(pgd, replace(square, eps=0.2))
+    assert found(pgd, replace(square, passes=(0, 0))) == []  # images that were only scored
+    assert found(replace(pgd, passes=None), square) == [] == found(pgd, replace(square, universal=True))
+
+
+def test_an_attack_without_bounds_reaches_0() -> None:
+    assert found(point("pgd", 1.0, 0.01, steps=20, largest=1.0)) == [("pgd", 1.0, "unbounded")]
+    assert found(point("pgd", 1.0, 0.0, steps=20, largest=1.0)) == [] == found(point("fgsm", 1.0, 0.3, largest=1.0))
+    assert found(point("pgd", 0.9, 0.3, steps=20, largest=1.0)) == [] == found(point("pgd", 1.0, 0.3, steps=20))
+
+
 @pytest.mark.parametrize(
     "points, flags",
     [

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from robustbench_dec import shelf
 from robustbench_dec.attack import NORMS, Attack, Shift, distances
 from robustbench_dec.attacking.find_attack import attack_named
-from robustbench_dec.theory import binary_head, check_attack
+from robustbench_dec.theory import binary_head, check_attack, indicators
 from tests.support import ROOT
 
 EPS = 0.25
@@ -124,6 +124,33 @@ def test_the_same_ascent_with_its_gradient_passes(features: nn.Module, images: T
 def test_who_tries_passes(name: str, settings: dict[str, Any], features: nn.Module, images: Tensor) -> None:
     attack = shelf.make(attack_named(name), {"eps": EPS, **settings})
     assert binary_head.tried(attack, features, images).passed
+
+
+@dataclass(frozen=True)
+class Forgets(Attack):
+    """Asks about a good image, and gives back the clean one."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        model(Ascent(self.eps).perturb(model, images, labels))
+        return images
+
+
+def test_a_success_on_the_way_that_is_not_given_back_is_seen() -> None:
+    network, images, labels, _ = check_attack.bench()
+    right = network(images).argmax(1) == labels
+    images, labels = images[right], labels[right]
+    assert indicators.watch(Forgets(EPS), network, images, labels).silent > len(images) // 2
+    assert indicators.watch(GivesBack(EPS), network, images, labels).silent == 0
+    assert check_attack.gives_back_what_it_found(Forgets(EPS), "cpu")[0] == "lacks"
+
+
+def test_a_loss_that_still_rises_is_seen() -> None:
+    network, images, labels, _ = check_attack.bench()
+    slow = indicators.watch(Ascent(EPS, step=0.01), network, images, labels).moved
+    done = indicators.watch(Ascent(EPS, step=0.25), network, images, labels).moved
+    assert slow is not None and done is not None and done <= indicators.MOVES < slow
+    assert check_attack.climbs_to_the_end(Ascent(EPS, step=0.01), "cpu")[0] == "lacks"
+    assert indicators.watch(GivesBack(EPS), network, images, labels).moved is None
 
 
 def test_an_attack_for_more_classes_is_told_not_tried() -> None:
