@@ -12,7 +12,7 @@ COMMON := --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PR
 TRAIN_ON_PROCESSES = $(if $(PROCESSES),$(BIN)/torchrun --standalone --nproc-per-node $(PROCESSES) -m robustbench_dec train $(1) $(COMMON))
 TABLE_OPTIONS := $(if $(JOBS),--jobs $(JOBS)) $(COMMON)
 
-.PHONY: setup docs table1 table2 robust-network figures page tune lint test quick bench clean
+.PHONY: setup docs table1 table2 robust-network methods figures page tune lint test quick bench clean
 
 setup: .venv/installed
 
@@ -33,6 +33,14 @@ robust-network: setup  # MNIST on other graphs and on networks that lose message
 	$(BIN)/robustbench-dec data mnist
 	$(call TRAIN_ON_PROCESSES,tables/robust-network.toml)
 	$(BIN)/robustbench-dec table tables/robust-network.toml $(TABLE_OPTIONS)
+
+methods: setup tables/methods-tune.csv  # every method on three ways to deal the data
+	$(BIN)/robustbench-dec data mnist fashion-mnist
+	$(BIN)/robustbench-dec table tables/methods.toml $(TABLE_OPTIONS)
+
+tables/methods-tune.csv:
+	$(BIN)/robustbench-dec data mnist
+	$(BIN)/robustbench-dec tune tables/methods.toml $(if $(JOBS),--jobs $(JOBS)) --device $(DEVICE)
 
 figures: setup
 	$(BIN)/robustbench-dec table tables/figures.toml $(TABLE_OPTIONS) $(if $(DATASET),--dataset $(DATASET))

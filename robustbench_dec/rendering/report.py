@@ -2,6 +2,7 @@
 
 results/leaderboard.csv, results/tables/<stem>.json    every attacked table; see leaderboard/gather.py
 tables/<stem>.csv, .md, .tex                           attacks (with pictures) and networks
+tables/<stem>.csv, .md, .tex, -curves, -heat           methods
 tables/<stem>.csv, <stem>-1.png, <stem>-2.png, ...     figures
 """
 
@@ -17,7 +18,7 @@ from robustbench_dec.data import catalogue
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather
 from robustbench_dec.problem import Classifier
-from robustbench_dec.rendering import attacks_table, curves, figures, networks_table, pictures, verdicts
+from robustbench_dec.rendering import attacks_table, curves, figures, methods_table, networks_table, pictures, verdicts
 from robustbench_dec.rendering.blocks import Block
 from robustbench_dec.running.suite import Work
 from robustbench_dec.specs.table import BlockSpec, Spec
@@ -52,7 +53,7 @@ def prepare(specification: Spec, work: Sequence[Work], stem: str, results: Resul
     asked = TableRecord(
         title=specification.title,
         caption=specification.caption,
-        networks=dict(sorted((item.run.id, network_title(item.block, item.run.trainer)) for item in work)),
+        networks=dict(sorted((item.run.id, _title(specification, item)) for item in work)),
         paper=specification.paper,
     )
     everything = gather.gather(results, {stem: asked})
@@ -61,6 +62,8 @@ def prepare(specification: Spec, work: Sequence[Work], stem: str, results: Resul
     contents = {results.leaderboard: gather.content(everything), **results.table_file(stem, asked)}
     if specification.layout == "networks":
         contents |= networks_table.render(specification, work, rows, results, tables / stem)
+    elif specification.layout == "methods":
+        contents |= methods_table.render(specification, work, results, tables / stem)
     else:
         paper = specification.paper or None
         places, margins = blocks(specification), None
@@ -107,6 +110,12 @@ def network_title(block: BlockSpec, trainer: str) -> str:
     if not rest:
         return method
     return f"{method}, {rest if rest[1:2].isupper() else rest[:1].lower() + rest[1:]}"
+
+
+def _title(specification: Spec, item: Work) -> str:
+    if specification.layout == "methods":  # a method may stand there twice, on two problems
+        return f"{methods_table.method_title(item)}, {item.block.title}"
+    return network_title(item.block, item.run.trainer)
 
 
 def _finished(work: Sequence[Work], results: Results) -> Finished:

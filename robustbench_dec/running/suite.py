@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from robustbench_dec import bars as progress_bars
+from robustbench_dec.errors import Diverged
 from robustbench_dec.problem import Classifier, Problem
 from robustbench_dec.running import cells
 from robustbench_dec.running.pool import pool, share_of_cores
@@ -28,10 +29,14 @@ class Work:
     block: BlockSpec
     run: RunSpec
     cells: tuple[cells.Request, ...]
+    may_diverge: bool = False
+    """Whether a run that diverges is a result of the table; else it ends the table's making."""
 
     def done(self, results: Results) -> int:
-        """How many of its files, the run's and the cells', are there."""
+        """How many of its files, the run's and the cells', are there; of a run that diverged there are no more."""
         home = results.run(self.run.id)
+        if self.may_diverge and home.divergence is not None:
+            return self.size
         return home.exists + sum(home.cell(request.key).exists for request in self.cells)
 
     @property
@@ -58,6 +63,7 @@ def listed(specification: Spec) -> list[Work]:
                 for spec in block.attacks
                 for attack in spec.build()
             ),
+            may_diverge=specification.layout == "methods",
         )
         for block, run in specification.runs()
     ]
@@ -139,8 +145,17 @@ def _complete(
     item: Work, results: Results, device: str, progress: bool, saving: Mapping[str, Any], problems: "_Problems"
 ) -> None:
     """Train one run and compute all its cells, where they are missing; Busy where others do a part of it."""
+    if item.may_diverge and results.run(item.run.id).divergence is not None:
+        return
     trained = functools.partial(train, item.run, results, device=device, progress=progress, wait=False, **saving)
-    if _missing(trained(), item):
+    try:
+        home = trained()
+    except Diverged as error:
+        if not item.may_diverge:
+            raise
+        results.run(item.run.id).write_divergence(str(error))
+        return
+    if _missing(home, item):
         home = trained(checkpoint=True)  # a fresh clone has numbers but no checkpoints
         # Trained on another kind of machine its bits may differ, and then all cells are to be made again.
         missing, problem = _missing(home, item), cast(Classifier, problems.of(item.run))

@@ -2,11 +2,14 @@
 
 import functools
 import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from statistics import mean
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
+from scipy.stats import qmc
 
 from robustbench_dec import files, shelf
 from robustbench_dec.errors import BadInput, Diverged
@@ -15,8 +18,12 @@ from robustbench_dec.running import cells
 from robustbench_dec.running.pool import side_by_side
 from robustbench_dec.running.train import train
 from robustbench_dec.specs.run import RunSpec
-from robustbench_dec.specs.table import Spec
+from robustbench_dec.specs.table import DrawnSpec, Spec
 from robustbench_dec.store.results import Results
+from robustbench_dec.trainer import Trainer
+
+LETTERS: Mapping[Literal["x", "y"], tuple[str, ...]] = {"x": ("eta_c", "eta_x"), "y": ("eta_d", "eta_y")}
+"""What methods call their step sizes in x and in y."""
 
 
 class Trial(NamedTuple):
@@ -55,6 +62,9 @@ def _trials(specification: Spec) -> Iterator[Trial]:
         raise BadInput("this specification has no [tune] part; see tables/table2.toml for one")
     seed = specification.seeds[0] if short.seed is None else short.seed
     end = {"rounds": short.rounds, "sfo": short.sfo, "exchanges": short.exchanges}
+    if short.drawn is not None:
+        yield from _drawn(specification, short.drawn, seed, {name: most for name, most in end.items() if most})
+        return
     for block in specification.blocks:
         attacks = [(attack.name, at) for attack in short.attacks.get(block.title, []) for at in attack.build()]
         judges = cells.requests(attacks, seed, part="validation")
@@ -68,6 +78,43 @@ def _trials(specification: Spec) -> Iterator[Trial]:
                 names = {"dataset": run.data_set, "method": name}
                 names |= {} if short.seed is None else {"block": block.title}
                 yield Trial(point, run, judges, names)
+
+
+def _drawn(specification: Spec, drawn: DrawnSpec, seed: int, end: Mapping[str, int]) -> Iterator[Trial]:
+    """As many trials for every method, on one block, at the same points of the box."""
+    block = next((each for each in specification.blocks if each.title == drawn.block), None)
+    if block is None:
+        there = ", ".join(each.title for each in specification.blocks)
+        raise BadInput(f"no block '{drawn.block}' to tune on; there are: {there}")
+    asked = [] if specification.tune is None else specification.tune.attacks.get(block.title, [])
+    attacks = [(each.name, attack) for each in asked for attack in each.build()]
+    judges = cells.requests(attacks, seed, part="validation", n_examples=drawn.images)
+    for entry in block.trainers:
+        for point in points(drawn, entry):
+            settings = block.trainers[entry] | point
+            run = specification.run(
+                block, entry, seed, trainer_settings=settings, curve=[], curve_points=1, blind=True, **end
+            )
+            names = {"dataset": run.data_set, "method": entry, "block": block.title}
+            yield Trial(point, run, judges, names)
+
+
+def points(drawn: DrawnSpec, entry: str) -> list[dict[str, float]]:
+    """The points of a method: the first ones of a scrambled Sobol sequence in the box, in the method's own letters."""
+    trainer = shelf.find("trainer", entry.partition(" ")[0], Trainer)  # type: ignore[type-abstract]
+    fields = trainer.__dataclass_fields__
+    power = max(1, math.ceil(math.log2(drawn.trials)))
+    sequence = qmc.Sobol(2, scramble=True, rng=drawn.sequence_seed).random_base2(power)[: drawn.trials]
+    letters = {axis: next((name for name in LETTERS[axis] if name in fields), None) for axis in LETTERS}
+    found = []
+    for row in sequence.tolist():
+        point = {}
+        for (axis, name), u in zip(letters.items(), row, strict=True):
+            if name is not None:
+                low, high = drawn.box[axis]
+                point[name] = float(f"{math.exp(math.log(low) + u * math.log(high / low)):.{drawn.digits}g}")
+        found.append(point)
+    return found
 
 
 def _row(trial: Trial, results: Results, device: str, progress: bool) -> dict[str, Any]:
@@ -95,6 +142,8 @@ def taken(specification: Spec, path: Path) -> tuple[Spec, list[str]]:
     if not path.is_file():
         raise BadInput(f"no step sizes in {path}; `robustbench-dec tune` tries the grids and writes it")
     frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    if specification.tune.drawn is not None:
+        return _taken_of_drawn(specification, specification.tune.drawn, frame, path), []
     blocks, edges = [], []
     for block in specification.blocks:
         trainers = dict(block.trainers)
@@ -111,6 +160,35 @@ def taken(specification: Spec, path: Path) -> tuple[Spec, list[str]]:
                     edges.append(f"{block.title}, {entry}: the best {name}, {value}, is at the edge of the box")
         blocks.append(block.model_copy(update={"trainers": trainers}))
     return specification.model_copy(update={"blocks": blocks}), edges
+
+
+def _taken_of_drawn(specification: Spec, drawn: DrawnSpec, frame: pd.DataFrame, path: Path) -> Spec:
+    """Each method's best point on the block that it was tuned on, in every block; the first of equals.
+
+    Where every trial of a method diverged, its first point is taken, and its row will say what comes of it.
+    """
+    best: dict[str, dict[str, float]] = {}
+    for entry in dict.fromkeys(entry for block in specification.blocks for entry in block.trainers):
+        tried = frame[(frame["block"] == drawn.block) & (frame["method"] == entry)]
+        if len(tried) != drawn.trials:
+            raise BadInput(
+                f"{path} has {len(tried)} of the {drawn.trials} trials of {entry}; `robustbench-dec tune` makes them"
+            )
+        scores = [score(row) for row in tried.to_dict("records")]
+        best[entry] = points(drawn, entry)[max(range(len(scores)), key=lambda place: (scores[place], -place))]
+    blocks = [
+        block.model_copy(update={"trainers": {entry: given | best[entry] for entry, given in block.trainers.items()}})
+        for block in specification.blocks
+    ]
+    return specification.model_copy(update={"blocks": blocks})
+
+
+def score(row: Mapping[str, str]) -> float:
+    """The mean accuracy under the tuning attacks on held-out images; -1 where the trial diverged."""
+    if row["diverged"] == "True":
+        return -1.0
+    attacked = [float(value) for name, value in row.items() if "@" in name and value]
+    return mean(attacked) if attacked else float(row["validation_clean"])
 
 
 def _same(text: str, values: list[Any]) -> Any:

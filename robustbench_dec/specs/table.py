@@ -10,7 +10,7 @@ from robustbench_dec import files
 from robustbench_dec.errors import BadInput
 from robustbench_dec.specs.limits import LARGEST_SEED
 from robustbench_dec.specs.run import AttackSpec, NetworkSpec, RunSpec
-from robustbench_dec.specs.toml import Strict, content, validated
+from robustbench_dec.specs.toml import Number, Strict, content, validated
 from robustbench_dec.store.records import SCHEMA
 
 
@@ -36,7 +36,9 @@ class BlockSpec(Strict):
     rounds: int | None = Field(default=None, ge=1)
     sfo: int | None = Field(default=None, ge=1)
     exchanges: int | None = Field(default=None, ge=1)
+    seeds: Seeds | None = Field(default=None, description="those of the table's that it has, where not all")
     trainers: dict[str, dict[str, Any]]
+    problems: dict[str, dict[str, Any]] = Field(default={}, description="what an entry's problem has otherwise")
     attacks: list[AttackSpec] = []
     curve: list[AttackSpec] = []
 
@@ -54,6 +56,21 @@ class Profile(Strict):
     attacks: dict[str, dict[str, Any]] = {}
 
 
+class DrawnSpec(Strict):
+    """Equal trials for every method, drawn once: `trials` points of a box, tried on one block for all of them.
+
+    The box says log-uniform ranges for the step sizes in x and in y, whatever a method calls them. Taken is the point
+    with the highest mean accuracy under the tuning attacks, on `images` held-out images.
+    """
+
+    block: str
+    trials: int = Field(ge=1)
+    box: dict[Literal["x", "y"], tuple[Number, Number]]
+    sequence_seed: int = 2405
+    digits: int = Field(default=3, ge=1)
+    images: int | None = Field(default=None, ge=1)
+
+
 class TuneSpec(Strict):
     """Short runs on a grid, judged on the validation part: settings of a trainer, or `problem.NAME` of its problem."""
 
@@ -63,8 +80,9 @@ class TuneSpec(Strict):
     rounds: int | None = Field(default=None, ge=1)
     sfo: int | None = Field(default=None, ge=1)
     exchanges: int | None = Field(default=None, ge=1)
-    grids: dict[str, dict[str, dict[str, list[Any]]]]
+    grids: dict[str, dict[str, dict[str, list[Any]]]] = {}
     attacks: dict[str, list[AttackSpec]] = {}
+    drawn: "DrawnSpec | None" = None
 
 
 class Spec(Strict):
@@ -72,7 +90,7 @@ class Spec(Strict):
 
     title: str
     caption: str = ""
-    layout: Literal["attacks", "networks", "figures"] = "attacks"
+    layout: Literal["attacks", "networks", "figures", "methods"] = "attacks"
     schema_version: int = Field(
         default=SCHEMA, alias="schema", ge=1, le=SCHEMA, description="an earlier one where no run was made anew since"
     )
@@ -121,7 +139,7 @@ class Spec(Strict):
         """Every run of the table, seed by seed, so that an interrupted table has whole seeds."""
         for seed in self.seeds:
             for block in self.blocks:
-                for name in block.trainers:
+                for name in block.trainers if block.seeds is None or seed in block.seeds else ():
                     yield block, self.run(block, name, seed)
 
     def network_of(self, block: BlockSpec) -> NetworkSpec:
@@ -134,7 +152,7 @@ class Spec(Strict):
     def run(self, block: BlockSpec, entry: str, seed: int, **changes: Any) -> RunSpec:
         """One run of a block; `changes` replace its fields. "gt_gda cta" is the trainer gt_gda, entered once more."""
         fields: dict[str, Any] = {
-            "problem": block.problem,
+            "problem": block.problem | block.problems.get(entry, {}),
             "network": self.network_of(block),
             "trainer": entry.partition(" ")[0] if ".py" not in entry else entry,
             "trainer_settings": block.trainers[entry],
@@ -158,7 +176,7 @@ def _over(defaults: Any, said: Any) -> Any:
     return defaults | {name: _over(defaults.get(name), value) for name, value in said.items()}
 
 
-Layout = Literal["attacks", "networks", "figures", "claims", "protocol"]
+Layout = Literal["attacks", "networks", "figures", "methods", "claims", "protocol"]
 """What a specification asks for; claims are read by specs/claims.py, protocols by specs/protocol.py."""
 
 

@@ -224,6 +224,13 @@ class CellRecord(Made):
         return unpack(self.clean_bits, self.n_examples) if self.clean_bits else None
 
 
+class DivergedRecord(Record):
+    """A run that left the finite numbers: when, and with which step sizes."""
+
+    id: str
+    sentence: str
+
+
 class ClaimSettings(Record):
     """All that decides the numbers of a table of claims' run, and what its id is a digest of."""
 

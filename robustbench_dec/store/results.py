@@ -17,6 +17,7 @@ A run's folder, results/runs/<id>/:
     perturbation.safetensors the mean trained y as an image
     curve.csv                accuracy and costs over the rounds
     run.json                 RunRecord; written last: a run that has it is done
+    diverged.json            DivergedRecord, alone: a run that came to no end, in a table that says so
     attacks/<stem>.json      CellRecord, one per attack and radius; <stem>.safetensors its universal perturbation
     resume.safetensors       where an unfinished run stands, and resume-former.safetensors, where it stood before; both
                              gone when it is done
@@ -45,13 +46,14 @@ from robustbench_dec.attack import Attack
 from robustbench_dec.errors import BadInput
 from robustbench_dec.store import locks
 from robustbench_dec.store.checkpoint import load_checkpoint
-from robustbench_dec.store.records import SCHEMA, CellRecord, ClaimRecord, RunRecord, TableRecord
+from robustbench_dec.store.records import SCHEMA, CellRecord, ClaimRecord, DivergedRecord, RunRecord, TableRecord
 
 RUN_RECORD = "run.json"
 CHECKPOINT = "checkpoint.safetensors"
 PERTURBATION = "perturbation.safetensors"
 CURVE = "curve.csv"
 JOURNAL = "resume.safetensors"
+DIVERGED = "diverged.json"
 CELLS = "attacks"
 BATCHES = "-batches.json"
 
@@ -279,6 +281,18 @@ class Run:
         files.write_bytes(self.folder / CURVE, content.curve)
         record.write(self.folder / RUN_RECORD)
         self.__dict__["record"] = record
+
+    @property
+    def divergence(self) -> str | None:
+        """How it diverged, if it did and a table wants to say so."""
+        path = self.folder / DIVERGED
+        return DivergedRecord.read(path).sentence if path.is_file() else None
+
+    def write_divergence(self, sentence: str) -> None:
+        """Remember that the run diverged; where it stood is of no more use."""
+        DivergedRecord(id=self.id, sentence=sentence).write(self.folder / DIVERGED)
+        for path in self.folder.glob(Path(JOURNAL).stem + "*.safetensors"):
+            files.remove(path)
 
     def adopt(self, record: RunRecord) -> None:
         """Make a home for the cells of a network that was trained elsewhere: its record, and no other file."""
