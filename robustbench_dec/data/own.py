@@ -47,7 +47,7 @@ class Pictures(NamedTuple):
 def is_path(name: str) -> bool:
     """Whether a data set is given by its place, not by its name in the catalogue."""
     path = Path(name)
-    return name not in CATALOGUE and (path.name != name or path.suffix in FILES or path.exists())
+    return bool(name) and name not in CATALOGUE and (path.name != name or path.suffix in FILES or path.exists())
 
 
 def identity(name: str, wanted: str) -> dict[str, str]:
@@ -59,11 +59,18 @@ def identity(name: str, wanted: str) -> dict[str, str]:
 
 
 def label(name: str) -> str:
-    """How results call it; no data set of the catalogue is called so."""
+    """How results call a data set; one's own is called as none of the catalogue is."""
+    if not is_path(name):
+        return name
     path = Path(name)
     own = re.sub(r"[^\w.-]+", "_", path.resolve().name).strip("._") or "data"
     kind = "folder" if path.is_dir() else "file"
     return own if own.endswith(FILES) or Path(own).suffix else f"{own}.{kind}"
+
+
+def class_names(name: str) -> tuple[str, ...]:
+    """The classes of images, in the order of their labels."""
+    return pictures(name).classes if is_path(name) else find(name, IMAGES).classes
 
 
 def digest(name: str) -> str:

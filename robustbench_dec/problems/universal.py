@@ -28,7 +28,7 @@ from robustbench_dec.architecture import (
     pixel_statistics,
 )
 from robustbench_dec.errors import BadInput, raised
-from robustbench_dec.parts import Radius, must, settable
+from robustbench_dec.parts import Radius, Source, must, settable
 from robustbench_dec.problem import Batch, Classifier
 
 MODELS = {(1, 8, 8): "cnn1", (1, 28, 28): "cnn2", (3, 32, 32): "cnn3"}
@@ -96,7 +96,9 @@ class Universal(Classifier):
     @cached_property
     def blueprint(self) -> Blueprint:
         """The class of the network, loaded once."""
-        return blueprint(self.model or OTHERWISE)
+        if self.model is None:  # which one, the images tell; they have the same settings
+            return blueprint(OTHERWISE)._replace(source=Source("the network"))
+        return blueprint(self.model)
 
     @cached_property
     def images(self) -> data.Dataset:
@@ -113,7 +115,7 @@ class Universal(Classifier):
         if not self.normalised:
             mean, std = (0.0,) * len(mean), (1.0,) * len(std)
         card = Architecture(
-            name=source.label if self.model else MODELS.get(shape, OTHERWISE),
+            name=source.label if self.model is not None else MODELS.get(shape, OTHERWISE),
             shape=shape,
             classes=len(self.images.classes),
             mean=mean,

@@ -14,7 +14,7 @@ import pandas as pd
 
 from robustbench_dec import files, titles
 from robustbench_dec.attacking.find_attack import attack_named
-from robustbench_dec.data import catalogue
+from robustbench_dec.data import own
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather
 from robustbench_dec.problem import Classifier
@@ -130,10 +130,10 @@ def _block(block: BlockSpec) -> Block:
     dataset, chosen = str(block.problem["dataset"]), block.problem.get("classes")
     return Block(
         block.title,
-        dataset,
+        own.label(dataset),
         tuple(block.trainers),
         columns,
-        classes=len(chosen or catalogue.find(dataset, catalogue.IMAGES).classes),
+        classes=len(chosen or own.class_names(dataset)),
         universal=frozenset(attack.label for attack in block.attacks if attack_named(attack.name).universal),
     )
 

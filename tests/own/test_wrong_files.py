@@ -240,5 +240,8 @@ def test_unknown_names_and_settings_are_told_with_the_known_ones(refused: Callab
     assert "no file nett.py for the architecture" in refused("--model", "nett.py:Net")
     assert "Universal has no setting 'depth'; there are: dataset, " in refused("--problem-set", "depth=3")
     assert "resnet8's width must be a multiple of 4, not 6" in refused("--model", "resnet8", "--problem-set", "width=6")
+    assert "no architecture ''; there are: cnn1" in refused("--model", "")
+    assert "no data set ''; there are: " in refused("--dataset", "")
+    assert "the network's kernel must be an odd number of pixels, not 4" in refused("--problem-set", "kernel=4")
     sentence = refused("--model", "net.py:Net", "--problem-set", "width=much")
     assert "net.py:Net's setting 'width' cannot be 'much'" in sentence
