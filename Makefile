@@ -4,15 +4,16 @@ RESULTS ?= results
 DEVICE ?= cpu
 BIN := .venv/bin
 
-# make table2                    what is missing in results/
-# make table2 RESULTS=out        everything anew, in a folder of its own
-# make table2 PROFILE=quick, SEEDS=1, JOBS=4, DEVICE=cuda; also for robust-network and for figures, which take DATASET=a9a too
-# make table2 PROCESSES=2          each run on 2 processes of torchrun, one run after the other; also for robust-network
-COMMON := --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PROFILE)) $(if $(SEEDS),--seeds $(SEEDS))
+# make table2                    print the published table, make it anew with one seed in out/table2, hold the two against each other
+# make table2 SEEDS=6, PROFILE=quick, STRICT=1, JOBS=4, DEVICE=cuda, RESULTS=elsewhere
+# make table2 PROCESSES=2        each run on 2 processes of torchrun, one run after the other; also for robust-network
+# make tables                    render all tables from results/, without training
+# make figures                   what is missing in results/; RESULTS=out: everything anew; also for table1 and robust-network; DATASET=a9a
+COMMON = --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PROFILE)) $(if $(SEEDS),--seeds $(SEEDS))
 TRAIN_ON_PROCESSES = $(if $(PROCESSES),$(BIN)/torchrun --standalone --nproc-per-node $(PROCESSES) -m robustbench_dec train $(1) $(COMMON))
-TABLE_OPTIONS := $(if $(JOBS),--jobs $(JOBS)) $(COMMON)
+TABLE_OPTIONS = $(if $(JOBS),--jobs $(JOBS)) $(COMMON)
 
-.PHONY: setup docs table1 table2 robust-network methods figures page tune lint test quick bench clean
+.PHONY: setup docs table1 table2 tables robust-network methods figures page tune lint test quick bench clean
 
 setup: .venv/installed
 
@@ -24,10 +25,16 @@ setup: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
 	@touch $@
 
+table2: RESULTS := $(if $(filter file,$(origin RESULTS)),out/table2,$(RESULTS))
+table2: SEEDS := $(or $(SEEDS),1)
 table2: setup
+	$(BIN)/robustbench-dec render tables/table2.toml
 	$(BIN)/robustbench-dec data mnist cifar10
 	$(call TRAIN_ON_PROCESSES,tables/table2.toml)
-	$(BIN)/robustbench-dec table tables/table2.toml $(TABLE_OPTIONS)
+	$(BIN)/robustbench-dec reproduce tables/table2.toml $(TABLE_OPTIONS) $(if $(STRICT),--strict)
+
+tables: setup  # from the results on disk
+	for table in table2 robust-network figures table1; do $(BIN)/robustbench-dec render tables/$$table.toml || exit; done
 
 robust-network: setup  # MNIST on other graphs and on networks that lose messages
 	$(BIN)/robustbench-dec data mnist

@@ -71,6 +71,59 @@ def table(
 
 
 @grouped
+def reproduce(
+    specification: Specification,
+    part: Part,
+    place: Place,
+    work: Work,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit code 1 if more numbers are outside than chance gives.")
+    ] = False,
+) -> None:
+    """Print a published table, make it anew in a folder of its own, and hold the two against each other."""
+    import pandas as pd
+
+    from robustbench_dec.rendering import against_published, report
+    from robustbench_dec.running import suite
+    from robustbench_dec.store.results import Results
+
+    published, home = specification.with_suffix(".csv"), place.home(specification)
+    if not published.is_file():
+        raise BadInput(f"no published table {published} to compare with; `robustbench-dec table` makes a table anew")
+    if home.resolve() == specification.parent.resolve():
+        raise BadInput("a table is reproduced in a folder of its own; give one by --results, such as --results out")
+    wanted, stem = chosen(specification, part)
+    report.check(wanted)
+    device = checked(work.device)
+    typer.echo(specification.with_suffix(".md").read_text(encoding="utf-8"))
+    asked, store = suite.listed(wanted), Results(place.results)
+    typer.echo(f"{len(asked)} runs are made in {place.results}; interrupted, the same command goes on where it was")
+
+    def rendered() -> None:
+        _write(wanted, asked, stem, place.results, home, quiet=True)
+
+    suite.make(
+        asked,
+        store,
+        title=wanted.title,
+        device=device,
+        jobs=workers(work.jobs, device),
+        save_seconds=work.save_seconds,
+        save_rounds=work.save_rounds,
+        after_each=rendered,
+    )
+    rendered()
+    typer.echo((home / f"{stem}.md").read_text(encoding="utf-8"))
+    if part.profile:
+        typer.echo(f"This was the profile '{part.profile}': it shows that all works here, and no result; no verdict")
+        return
+    verdict = against_published.compared(pd.read_csv(published), pd.read_csv(home / f"{stem}.csv"))
+    typer.echo("\n".join(verdict.lines))
+    if strict and not verdict.as_published:
+        raise typer.Exit(1)
+
+
+@grouped
 def render(
     specification: Specification,
     part: Part,
@@ -145,7 +198,9 @@ def _tuned(path: Path) -> Path:
     return own if own.is_file() else path.with_name(own.name)
 
 
-def _write(wanted: "Spec", work: "Sequence[suite.Work]", stem: str, results: Path, home: Path) -> None:
+def _write(
+    wanted: "Spec", work: "Sequence[suite.Work]", stem: str, results: Path, home: Path, quiet: bool = False
+) -> None:
     """A table's files and, since it costs a second, the page of all that is there; made whole before it is written."""
     from robustbench_dec import files, page
     from robustbench_dec.rendering import report
@@ -160,7 +215,8 @@ def _write(wanted: "Spec", work: "Sequence[suite.Work]", stem: str, results: Pat
             asked = {stem: ready.asked}
             contents[home / "index.html"] = page.render(store, ready.leaderboard, also=asked, folder=home).encode()
         for path in files.write_all(contents):
-            typer.echo(f"wrote {path}")
+            if not quiet:
+                typer.echo(f"wrote {path}")
 
 
 # Tables of claims (Table 1), which have methods and a bench instead of blocks

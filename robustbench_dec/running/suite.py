@@ -79,8 +79,9 @@ def make(
     progress: bool = True,
     save_seconds: float = 20.0,
     save_rounds: int | None = None,
+    after_each: Callable[[], None] = lambda: None,
 ) -> list[Run]:
-    """Every listed run with all its cells, in the list's order.
+    """Every listed run with all its cells, in the list's order; `after_each` is called when more runs are complete.
 
     `jobs` workers, and those of other processes that make a table in the same folder, share the work by claims (see
     locks.py): each takes the first run that nobody trains and the first cells that nobody computes.
@@ -99,7 +100,10 @@ def make(
     ):
 
         def show() -> None:
-            bar.update(complete() - bar.n)
+            new = complete() - bar.n
+            bar.update(new)
+            if new:
+                after_each()
 
         if workers <= 1:
             one_worker(show)

@@ -376,6 +376,7 @@ NOT_THESE = {
 DEVICES: dict[str, list[str | Path]] = {
     "table": [ROOT / "tables" / "table2.toml"],
     "tune": [ROOT / "tables" / "table2.toml"],
+    "reproduce": [ROOT / "tables" / "table2.toml", "--results", "out"],
     "trials": [ROOT / "tables" / "protocol.toml"],
     "compare": ["--attack", "fgsm", "--results", "results"],
     "check": ["k_gt", "--set", "eta_c=0.1"],
