@@ -2,11 +2,10 @@
 
 import contextlib
 import json
-import os
 import re
-import subprocess
-import sys
+import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +26,10 @@ from robustbench_dec.networks.ranks import Lost, Ranks, needed
 from robustbench_dec.networks.simulated import Gossip
 from robustbench_dec.store import locks
 from tests.support import ROOT, on_ranks
+from tests.support.once import once
+from tests.support.processes import fresh_torchrun, torchrun
 
 pytestmark = pytest.mark.ranks
-
-
-def torchrun(processes: int, *command: str, **settings: Any) -> subprocess.CompletedProcess[str]:
-    """Start so many processes on this machine, at a port of their own, and wait for them."""
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", *command]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    return subprocess.run(start, env=environment, capture_output=True, text=True, check=False, timeout=400, **settings)
 
 
 @pytest.fixture(scope="session")
@@ -100,12 +94,12 @@ TRAIN = (*COMMAND, *SHORT)
 
 
 def trained(
-    processes: int, results: Path, settings: tuple[str, ...] = SHORT
+    processes: int, results: Path, settings: tuple[str, ...] = SHORT, start: Callable[..., Any] = torchrun
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The finished run of the command line: its record and its checkpoint."""
     command = [*COMMAND, *settings, "--results", str(results)]
     if processes:
-        done = torchrun(processes, *command)
+        done = start(processes, *command)
         assert done.returncode == 0, done.stderr[-3000:]
     else:  # in this process: to start another one would cost more than the run
         alone = CliRunner().invoke(app, command[2:], catch_exceptions=False)
@@ -119,7 +113,7 @@ def trained(
 
 def test_the_command_line_trains_the_same_run_on_processes(tmp_path: Path) -> None:
     alone, expected = trained(0, tmp_path / "alone")
-    together, found = trained(3, tmp_path / "together")
+    together, found = trained(3, tmp_path / "together", start=fresh_torchrun)
     assert alone["id"] == together["id"] and alone["ledger"] == together["ledger"]
     for name, Z in expected.items():
         assert found[name].equal(Z)
@@ -145,10 +139,10 @@ def test_twenty_rounds_of_a_network_with_the_usual_settings_are_the_simulators(s
 
 def fatal(folder: Path, end: str) -> tuple[str, ...]:
     """Arguments for a Dec-FedTrack that logs its rounds, and whose rank 1 meets its end in the fifth the first time."""
-    marker, log = "        X0, Y0, C, D = state\n", folder / "rounds-of-"
+    marker = "        X0, Y0, C, D = state\n"
     lines = f"""
         import os, pathlib, signal
-        log = pathlib.Path({str(log)!r} + os.environ.get("RANK", "one"))
+        log = pathlib.Path(__file__).with_name("rounds-of-" + os.environ.get("RANK", "alone"))
         with log.open("a") as handle:
             handle.write(f"{{net.ledger.rounds}} ")
         if os.environ.get("RANK") == "1" and log.read_text().split() == ["0", "1", "2", "3", "4"]:
@@ -157,33 +151,50 @@ def fatal(folder: Path, end: str) -> tuple[str, ...]:
     source = (ROOT / "trainers" / "dec_fedtrack.py").read_text()
     assert marker in source
     (folder / "mine.py").write_text(source.replace(marker, lines + marker))
+    return logged(folder)
+
+
+def logged(folder: Path) -> tuple[str, ...]:
+    """The arguments for that trainer."""
     return ("--trainer", f"{folder / 'mine.py'}:DecFedTrack", "--save-rounds", "3")
 
 
-@pytest.mark.parametrize("again", [2, 3, 0], ids=["as-many", "more", "alone"])
-def test_a_killed_rank_ends_the_others_by_name_and_the_rerun_goes_on(again: int, tmp_path: Path) -> None:
+@pytest.fixture(scope="session")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on three processes of which rank 1 was killed in round 4, what they said, and the run undisturbed."""
+
+    def kill(home: Path) -> None:
+        done = fresh_torchrun(3, *TRAIN, *fatal(home, "SIGKILL"), "--results", str(home / "results"))
+        assert done.returncode != 0
+        (home / "said").write_text(done.stderr)
+        (home / "alone").mkdir()
+        shutil.copy(home / "mine.py", home / "alone")
+        trained(0, home / "undisturbed", (*SHORT, *logged(home / "alone")))  # which ranks would give too, see above
+
+    return once(tmp_path_factory, "killed", kill)
+
+
+def test_every_survivor_names_the_rank_that_died_and_not_the_one_that_left_because_of_it(killed: Path) -> None:
+    said = (killed / "said").read_text()
+    named = re.findall(r"rank (\d) lost its neighbour, (.*?), in round 4 \(.*\); start the same command", said)
+    assert sorted(named) == [("0", "rank 1"), ("2", "rank 1")], said
+
+
+@pytest.mark.parametrize("again", [3, 5, 0], ids=["as-many", "more", "alone"])
+def test_a_killed_rank_loses_nothing_and_the_rerun_goes_on(again: int, killed: Path, tmp_path: Path) -> None:
     """The journal of round 3 is there when rank 1 dies, and no round before it is trained twice."""
-    mine = fatal(tmp_path, "SIGKILL")
-    killed = torchrun(2, *TRAIN, *mine, "--results", str(tmp_path / "results"))
-    assert killed.returncode != 0
-    assert re.search(r"rank 0 lost its neighbour, rank 1, in round 4 \(.*\); start the same command", killed.stderr)
-    (folder,) = (tmp_path / "results" / "runs").iterdir()
+    home = Path(shutil.copytree(killed, tmp_path / "home"))
+    (folder,) = (home / "results" / "runs").iterdir()
     assert [path.name for path in folder.iterdir()] == ["resume.safetensors"]
-    record, stacks = trained(again, tmp_path / "results", (*SHORT, *mine))
-    log = (tmp_path / f"rounds-of-{0 if again else 'one'}").read_text().split()
+    record, stacks = trained(again, home / "results", (*SHORT, *logged(home)))
+    log = (home / f"rounds-of-{0 if again else 'alone'}").read_text().split()
     assert log == (["0", "1", "2", "3", "4"] if again else []) + ["3", "4", "5"]
-    whole, expected = trained(0, tmp_path / "undisturbed", (*SHORT, *mine))  # which ranks would give too, see above
-    assert record["ledger"] == whole["ledger"]
-    for name, Z in expected.items():
+    (undisturbed,) = (home / "undisturbed" / "runs").iterdir()
+    assert record["ledger"] == files.read_sealed(undisturbed / "run.json")["ledger"]
+    for name, Z in safetensors.torch.load_file(undisturbed / "checkpoint.safetensors").items():
         assert stacks[name].equal(Z)
-    assert record["processes_used"] == sorted({2, again or 1})
+    assert record["processes_used"] == sorted({3, again or 1})
     assert record["wire_bytes"] > 0
-
-
-def test_every_survivor_names_the_rank_that_died_and_not_the_one_that_left_because_of_it(tmp_path: Path) -> None:
-    killed = torchrun(3, *TRAIN, *fatal(tmp_path, "SIGKILL"), "--results", str(tmp_path / "results"))
-    named = re.findall(r"rank (\d) lost its neighbour, (.*?), in round 4 \(", killed.stderr)
-    assert sorted(named) == [("0", "rank 1"), ("2", "rank 1")], killed.stderr
 
 
 def test_a_rank_with_whom_two_messages_fail_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +228,8 @@ def test_a_rank_with_whom_two_messages_fail_is_named_once(monkeypatch: pytest.Mo
 
 
 def test_a_silent_rank_is_given_up_after_the_time_out(tmp_path: Path) -> None:
-    silent = torchrun(2, *TRAIN, *fatal(tmp_path, "SIGSTOP"), "--timeout", "15", "--results", str(tmp_path / "results"))
+    mine = fatal(tmp_path, "SIGSTOP")
+    silent = torchrun(2, *TRAIN, *mine, "--timeout", "8", "--results", str(tmp_path / "results"))
     assert silent.returncode != 0
     assert re.search(r"rank 0 lost its neighbour, rank 1, in round 4 \(.*\); start the same command", silent.stderr)
 
@@ -238,9 +250,9 @@ def test_ranks_wait_longer_than_their_time_out_for_a_run_that_others_train(tmp_p
     first, _ = trained(0, tmp_path / "first")
     holder = contextlib.ExitStack()
     holder.enter_context(locks.claim(tmp_path / "second" / "runs" / first["id"] / "run.json"))
-    timer = threading.Timer(30, holder.close)
+    timer = threading.Timer(14, holder.close)
     timer.start()
-    again, _ = trained(2, tmp_path / "second", (*SHORT, "--timeout", "10"))
+    again, _ = trained(2, tmp_path / "second", (*SHORT, "--timeout", "6"))
     timer.join()
     assert again["checkpoint_sha256"] == first["checkpoint_sha256"]
 

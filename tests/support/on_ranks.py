@@ -28,7 +28,7 @@ from robustbench_dec.problems.robust_logistic import RobustLogistic
 from robustbench_dec.problems.universal import Universal
 from robustbench_dec.trainer import Trainer
 
-NODES, ROUNDS = 7, 20
+NODES, ROUNDS = 7, 8
 W = topology.build("erdos_renyi", NODES, "metropolis", probability=0.4, seed=3)
 FAULTS = Faults(loss=0.3, stragglers=0.1, varying=True)
 

@@ -1,0 +1,65 @@
+"""Processes that tests start: forked from one that has imported torch and this package already.
+
+A fresh interpreter needs 4 seconds of a core for its imports, and a test of three ranks would start four of them.
+"""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+
+from tests.support import ROOT
+
+PRELOADED = [
+    "robustbench_dec.commands.app",
+    "robustbench_dec.rendering.report",
+    "robustbench_dec.running.suite",
+    "sklearn.datasets",  # which has the digits
+    "tests.support.on_ranks",
+    "torch.distributed.run",
+]
+
+
+def context() -> ForkServerContext:
+    """Processes that have imported everything before they start."""
+    made = multiprocessing.get_context("forkserver")
+    made.set_forkserver_preload(PRELOADED)
+    return made
+
+
+def fresh_torchrun(processes: int, *command: str) -> subprocess.CompletedProcess[str]:
+    """`torchrun --standalone --nproc-per-node=processes command`, in new interpreters, until all have ended."""
+    options = ["--standalone", f"--nproc-per-node={processes}", *command]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    start = [sys.executable, "-m", "torch.distributed.run", *options]
+    return subprocess.run(start, env=environment, capture_output=True, text=True, check=False, timeout=400)
+
+
+def torchrun(processes: int, *command: str) -> subprocess.CompletedProcess[str]:
+    """The same, but torchrun forks its processes (by two options of its own) and is forked itself."""
+    script = str(ROOT / "tests" / "support" / "forked_rank.py")
+    options = ["--standalone", f"--nproc-per-node={processes}", "--start-method=fork", "--run-path", script, *command]
+    with tempfile.TemporaryDirectory() as folder:
+        printed = [Path(folder, name) for name in ("out", "err")]
+        for path in printed:
+            path.touch()
+        agent = context().Process(target=_agent, args=(options, *map(str, printed)))
+        agent.start()
+        agent.join(400)
+        if agent.exitcode is None:
+            agent.terminate()  # which ends the ranks
+            agent.join()
+        out, err = (path.read_text() for path in printed)
+        return subprocess.CompletedProcess(options, agent.exitcode or 0, out, err)
+
+
+def _agent(options: list[str], out: str, err: str) -> None:
+    from torch.distributed import run
+
+    for descriptor, path in ((1, out), (2, err)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), descriptor)
+    os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = "3"  # seconds that a stopped rank gets, instead of 30
+    run.main(options)
