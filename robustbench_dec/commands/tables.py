@@ -148,6 +148,7 @@ def tune(
     device: Device = "cpu",
 ) -> None:
     """Try the step sizes of a specification's tune part in short runs, judged on held-out images, or by Phi."""
+    from robustbench_dec.running import steps
     from robustbench_dec.running import tune as tuning
     from robustbench_dec.specs import claims as claim_specs
     from robustbench_dec.specs import table as specs
@@ -158,8 +159,11 @@ def tune(
     if _is_claims(specification):
         asked = claim_specs.read(specification)
         path = claims.tune(asked, stem, Results(results).claims(stem), home, device=checked(device))
+    elif (wanted := specs.read(specification)).steps is not None:
+        for path in steps.tune(wanted, stem, home, device=checked(device)):
+            typer.echo(f"wrote {path}")
+        return
     else:
-        wanted = specs.read(specification)
         side_by_side = workers(jobs, checked(device))
         path = tuning.tune(wanted, stem, Results(results), home, device=device, jobs=side_by_side)
     typer.echo(f"wrote {path}")
@@ -167,16 +171,17 @@ def tune(
 
 def chosen(path: Path, part: Part, datasets: list[str] | None = None) -> "tuple[Spec, str]":
     """The specification that is asked for, and the stem of its files: never the full table's for a part of it."""
-    from robustbench_dec.running import tune as tuning
+    from robustbench_dec.running import steps
     from robustbench_dec.specs import table as specs
 
     wanted, stem = specs.read(path), path.stem
-    if wanted.tune is not None and wanted.tune.seed is not None:  # tuned under a rule, not by hand
-        wanted, edges = tuning.taken(wanted, _tuned(path))
-        for sentence in edges:
-            typer.echo(sentence, err=True)
+    tuned = _tuned(path)
     if part.profile:
         wanted, stem = wanted.with_profile(part.profile), f"{stem}-{part.profile}"
+    if wanted.steps is not None:  # tuned under a rule, not by hand
+        wanted, edges = steps.taken(wanted, tuned)
+        for sentence in edges:
+            typer.echo(sentence, err=True)
     if part.seeds is not None and part.seeds < len(wanted.seeds):
         wanted, stem = wanted.model_copy(update={"seeds": wanted.seeds[: part.seeds]}), f"{stem}-seeds{part.seeds}"
     if datasets:

@@ -1,5 +1,6 @@
 """The tabular data sets: rows of features with one of two labels, in memory as sparse matrices."""
 
+import functools
 import hashlib
 import json
 from dataclasses import dataclass, field
@@ -45,12 +46,12 @@ def load_tabular(
     if own.is_path(name):
         parts, kinds = own.rows(name)
         entry = Entry(own.label(name), tuple(kinds), features=parts[0][0].shape[1])
-        train, test, source = *_both(parts, entry), [(entry.name, own.digest(name))]
+        train, test, source = *_both(parts, entry.features), [(entry.name, own.digest(name))]
     else:
         entry = find(name, TABULAR)
         paths = fetch(name, folder=folder, mirror=mirror, progress=progress)
         train, test, source = (
-            (*_svmlight(paths, entry), sorted(entry.files.items())) if entry.files else _breast_cancer()
+            (*_svmlight(tuple(paths), entry.features), sorted(entry.files.items())) if entry.files else _breast_cancer()
         )
     labels = _signs(np.concatenate([train[1], test[1]]), entry.name)
     return Tabular(
@@ -73,20 +74,21 @@ def _signs(values: NDArray[np.float64], name: str) -> Tensor:
     return torch.from_numpy(np.where(values == kinds[1], 1, -1))
 
 
-def _svmlight(paths: list[Path], entry: Entry) -> tuple[Part, Part]:
-    """The training part and the test part, if there is one, of a set in svmlight's format."""
+@functools.lru_cache(maxsize=1)  # a suite's runs read the same set one after the other, some seconds each time
+def _svmlight(paths: tuple[Path, ...], columns: int) -> tuple[Part, Part]:
+    """The training part and the test part, if there is one, of a set in svmlight's format; files that were checked."""
     from sklearn.datasets import load_svmlight_file
 
     # The number of columns is told, because a part need not use the last one (a9a.t does not).
-    parts = [load_svmlight_file(str(path), n_features=entry.features, zero_based=False) for path in paths]
+    parts = [load_svmlight_file(str(path), n_features=columns, zero_based=False) for path in paths]
     for features, _ in parts:
         features.eliminate_zeros()  # ijcnn1 spells some out
-    return _both(parts, entry)
+    return _both(parts, columns)
 
 
-def _both(parts: list[Part], entry: Entry) -> tuple[Part, Part]:
+def _both(parts: list[Part], columns: int) -> tuple[Part, Part]:
     """The training part and the test part, which may have no rows."""
-    none = sparse.csr_matrix((0, entry.features)), np.empty(0)
+    none = sparse.csr_matrix((0, columns)), np.empty(0)
     return parts[0], parts[1] if len(parts) > 1 else none
 
 

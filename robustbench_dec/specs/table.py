@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, model_validator
 
 from robustbench_dec import files
 from robustbench_dec.errors import BadInput
@@ -71,12 +71,21 @@ class DrawnSpec(Strict):
     images: int | None = Field(default=None, ge=1)
 
 
+class StepsSpec(Strict):
+    """The box of step sizes that figures try for every entry, on a seed that they do not report; eta_y is over N.
+
+    `extensions`: how often the box may grow at each end of eta_x, and of eta_y.
+    """
+
+    seed: int = Field(ge=0)
+    eta_x: list[PositiveFloat] = Field(min_length=2)
+    eta_y: list[PositiveFloat] = Field(min_length=2)
+    extensions: tuple[NonNegativeInt, NonNegativeInt] = (0, 0)
+
+
 class TuneSpec(Strict):
     """Short runs on a grid, judged on the validation part: settings of a trainer, or `problem.NAME` of its problem."""
 
-    seed: int | None = Field(
-        default=None, ge=0, description="the table's first unless given; one that it does not report"
-    )
     rounds: int | None = Field(default=None, ge=1)
     sfo: int | None = Field(default=None, ge=1)
     exchanges: int | None = Field(default=None, ge=1)
@@ -105,6 +114,7 @@ class Spec(Strict):
     tune: TuneSpec | None = None
     protocol: str | None = Field(default=None, description="the rules that governed its runs, such as protocol.md")
     protocol_sha256: str | None = Field(default=None, exclude=True, description="of these rules; not in the file")
+    steps: StepsSpec | None = None
     paper: dict[str, dict[str, dict[str, float]]] = {}
 
     @model_validator(mode="before")
@@ -132,6 +142,7 @@ class Spec(Strict):
                 "n_examples": profile.n_examples or self.n_examples,
                 "curve_points": profile.curve_points or self.curve_points,
                 "blocks": blocks,
+                "steps": None if profile.blocks else self.steps,
             }
         )
 
