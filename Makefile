@@ -61,6 +61,7 @@ page: setup  # tables/index.html from the results on disk
 tune: setup
 	$(BIN)/robustbench-dec tune tables/table2.toml --device $(DEVICE)
 	$(BIN)/robustbench-dec tune tables/figures.toml --device $(DEVICE)
+	$(BIN)/robustbench-dec tune tables/table1.toml --device $(DEVICE)
 
 # Sphinx has an environment of its own inside .venv, because it wants a newer requests than torchattacks allows.
 .venv/docs/installed: docs/requirements.txt | .venv/installed

@@ -26,6 +26,7 @@ from robustbench_dec.networks.crew import Alone, OnRanks
 from robustbench_dec.networks.distributed import DistributedNetwork
 from robustbench_dec.networks.ranks import Ranks
 from robustbench_dec.oracle import Oracle
+from robustbench_dec.running import steps
 from robustbench_dec.specs import table as spec
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,6 +36,7 @@ WARM_UP = 2
 def cases() -> dict[str, spec.RunSpec]:
     """Dec-FedTrack as the tables have it."""
     table, figures = (spec.read(ROOT / "tables" / f"{name}.toml") for name in ("table2", "figures"))
+    figures, _ = steps.taken(figures, ROOT / "tables" / "figures")
     return {
         "network (mnist)": table.run(table.blocks[0], "dec_fedtrack", 0),
         "logistic (a9a)": figures.run(next(b for b in figures.blocks if b.title == "a9a"), "dec_fedtrack", 0),

@@ -175,11 +175,14 @@ def chosen(path: Path, part: Part, datasets: list[str] | None = None) -> "tuple[
     from robustbench_dec.specs import table as specs
 
     wanted, stem = specs.read(path), path.stem
-    tuned = _tuned(path)
     if part.profile:
         wanted, stem = wanted.with_profile(part.profile), f"{stem}-{part.profile}"
     if wanted.steps is not None:  # tuned under a rule, not by hand
-        wanted, edges = steps.taken(wanted, tuned)
+        if wanted.layout != "figures":
+            raise BadInput(
+                f"{path}: [steps] are for figures, not for layout '{wanted.layout}'; layout 'figures' would do"
+            )
+        wanted, edges = steps.taken(wanted, _tuned(path).with_name(path.stem))
         for sentence in edges:
             typer.echo(sentence, err=True)
     if part.seeds is not None and part.seeds < len(wanted.seeds):

@@ -23,7 +23,7 @@ COLOURS = 256
 """Of an embedded figure."""
 
 FIGURES = {
-    "figures-1": ("Figure 1", "Robust logistic regression: the objective Φ at the mean x̄ against what it cost."),
+    "figures-1": ("Figure 1", "Robust logistic regression: the objective Φ at the mean x̄, minus the best known one."),
     "figures-2": ("Figure 2", "Robust logistic regression: accuracy against what it cost."),
 }
 SYMBOLS = {"kappa": "κ", "epsilon": "ε", "mu": "μ", "rho": "ρ", "delta": "δ", "log": "log", "tilde": ""}  # noqa: RUF001

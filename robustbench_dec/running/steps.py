@@ -25,6 +25,7 @@ from robustbench_dec.errors import BadInput, Diverged
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problems.robust_logistic import RobustLogistic
 from robustbench_dec.running.loop import Watch, rounds
+from robustbench_dec.specs.budget import cost
 from robustbench_dec.specs.table import BlockSpec, Spec, StepsSpec
 from robustbench_dec.trainer import Trainer
 
@@ -109,7 +110,7 @@ class _Trial:
             for at in rounds(run.build_trainer(), oracle, net, run.budget, Watch(loss)):
                 means.append(at.state.X.mean(0))
                 for name, paid in costs.items():
-                    paid.append(at.costs[name])
+                    paid.append(cost(at.costs, name))
         except Diverged:
             pass
         ends = {name: getattr(self._block, name) for name in HORIZONS}
@@ -213,15 +214,17 @@ def _known(problem: RobustLogistic, trial: _Trial) -> dict[str, Any]:
     }
 
 
-def taken(specification: Spec, path: Path) -> tuple[Spec, list[str]]:
-    """The specification with a block for each horizon and the step sizes that its CSV says to take there.
+def taken(specification: Spec, stem: Path) -> tuple[Spec, list[str]]:
+    """The specification with a block for each horizon and the step sizes that <stem>-tune.csv says to take there.
 
     Also a sentence for each of them that lies at an edge of the box.
     """
-    _rule(specification)
-    if not path.is_file():
-        raise BadInput(f"no step sizes in {path}; `robustbench-dec tune` tries the box and writes it")
-    frame = pd.read_csv(path, keep_default_na=False)
+    steps = _rule(specification)
+    tuned, sets = (stem.with_name(f"{stem.name}-{name}.csv") for name in ("tune", "sets"))
+    for path in (tuned, sets):
+        if not path.is_file():
+            raise BadInput(f"no step sizes in {path}; `robustbench-dec tune` tries the box and writes it")
+    frame = pd.read_csv(tuned, keep_default_na=False)
     blocks, edges = [], []
     for block in specification.blocks:
         for horizon in (name for name in HORIZONS if getattr(block, name) is not None):
@@ -231,7 +234,7 @@ def taken(specification: Spec, path: Path) -> tuple[Spec, list[str]]:
                 best = here[here[f"taken_{horizon}"] != ""]
                 if len(best) != 1:
                     where = f"{entry} on {block.title}"
-                    raise BadInput(f"{path} has no step sizes for {where}; `robustbench-dec tune` adds them")
+                    raise BadInput(f"{tuned} has no step sizes for {where}; `robustbench-dec tune` adds them")
                 row = best.iloc[0]
                 point = float(row["eta_x"]), float(row["eta_y_N"])
                 trainers[entry] = settled(settings, trainer_class(entry), point, int(row["N"]))
@@ -240,4 +243,6 @@ def taken(specification: Spec, path: Path) -> tuple[Spec, list[str]]:
                     edges.append(f"{block.title}, {entry}, {horizon}: the best steps, {at}, lie at the edge of the box")
             only = {name: getattr(block, name) if name == horizon else None for name in HORIZONS}
             blocks.append(block.model_copy(update={"trainers": trainers, **only}))
-    return specification.model_copy(update={"blocks": blocks}), edges
+    known = pd.read_csv(sets).set_index("dataset").to_dict("index")
+    update = {"blocks": blocks, "steps": steps.model_copy(update={"known": known})}
+    return specification.model_copy(update=update), edges

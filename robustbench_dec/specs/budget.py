@@ -36,19 +36,20 @@ class Budget:
 
     def spent(self, costs: Mapping[str, int]) -> bool:
         """Whether a run that has cost so much is at its end."""
-        return all(_cost(costs, name) >= most for name, most in self.named.items())
+        return all(cost(costs, name) >= most for name, most in self.named.items())
 
     def share(self, costs: Mapping[str, int]) -> float:
         """How much of a run is done, from 0 to 1."""
-        return min(1.0, *(_cost(costs, name) / most for name, most in self.named.items()))
+        return min(1.0, *(cost(costs, name) / most for name, most in self.named.items()))
 
     def passed(self, costs: Mapping[str, int], points: int) -> tuple[int, ...]:
         """How many of the evenly spaced points of each cost lie behind; the curve is measured when one is passed."""
         return tuple(
-            sum(_cost(costs, name) >= round(most * k / points) for k in range(points + 1))
+            sum(cost(costs, name) >= round(most * k / points) for k in range(points + 1))
             for name, most in self.named.items()
         )
 
 
-def _cost(costs: Mapping[str, int], name: str) -> int:
+def cost(costs: Mapping[str, int], name: str) -> int:
+    """What a budget counts: an exact mean over all nodes is worth an exchange."""
     return costs[name] + (costs["all_reduces"] if name == "exchanges" else 0)

@@ -21,10 +21,6 @@ EXAMPLE = "tables/table1.toml"
 EXPLOSION = 1e4
 """A norm so many times the first one will not come back."""
 
-FIRST_LOOK, EVERY, LITTLE, DOWN = 200, 100, 0.9, 0.1
-"""A run has stalled if in round 200, 300, 400, ... the median norm of its second half is more than 0.9 times that of
-its second quarter, and less than a tenth of its first norm: it has come down to a noise floor, or to a bias."""
-
 
 @dataclass(frozen=True)
 class Task:
@@ -37,8 +33,8 @@ class Task:
     seed: int
     goals: tuple[float, ...]
     budget: int
-    window: int | None = None
-    """Rounds whose median norm is judged, in a run that is never stopped as stalled; None: first hits, and stalls."""
+    window: int = 1
+    """Rounds whose median norm is judged."""
     schema: int = SCHEMA
     settings: ClaimSettings = field(init=False)
     id: str = field(init=False)
@@ -63,9 +59,7 @@ class Task:
             seed=self.seed,
             window=self.window,
         )
-        rule = [self.schema, EXPLOSION, FIRST_LOOK, EVERY, LITTLE, DOWN]
-        unsaid = {"window"} if self.window is None else None
-        digest = files.digest([rule, settings.model_dump(mode="json", exclude=unsaid)])[:12]
+        digest = files.digest([self.schema, EXPLOSION, settings.model_dump(mode="json")])[:12]
         resolved = {"settings": settings, "id": f"{trainer.source.name}-s{self.seed}-{digest}"}
         for name, value in (resolved | {"_trainer": trainer, "_problem": problem}).items():
             object.__setattr__(self, name, value)
@@ -134,7 +128,7 @@ class JudgeSpec(Strict):
 
 
 class Spec(Strict):
-    """The whole table. Without `judge`, a goal is reached at its first hit, and a run that stalls is stopped."""
+    """The whole table."""
 
     title: str
     caption: str
@@ -148,7 +142,7 @@ class Spec(Strict):
     network: NetworkSpec
     server: NetworkSpec
     tune: GridSpec
-    judge: JudgeSpec | None = None
+    judge: JudgeSpec
     methods: list[MethodSpec] = Field(min_length=1)
 
     def places(self) -> Iterator["Place"]:
@@ -180,9 +174,7 @@ class Spec(Strict):
             schema=self.schema_version,
         )
 
-    def _window(self, settings: Mapping[str, Any]) -> int | None:
-        if self.judge is None:
-            return None
+    def _window(self, settings: Mapping[str, Any]) -> int:
         return self.judge.window if settings.get("batch", self.bench["m"]) < self.bench["m"] else 1
 
 

@@ -74,13 +74,15 @@ class DrawnSpec(Strict):
 class StepsSpec(Strict):
     """The box of step sizes that figures try for every entry, on a seed that they do not report; eta_y is over N.
 
-    `extensions`: how often the box may grow at each end of eta_x, and of eta_y.
+    `extensions`: how often the box may grow at each end of eta_x, and of eta_y. `known` is what tuning has written of
+    each data set (the best known Phi, the share of the larger class), read together with the step sizes.
     """
 
     seed: int = Field(ge=0)
     eta_x: list[PositiveFloat] = Field(min_length=2)
     eta_y: list[PositiveFloat] = Field(min_length=2)
     extensions: tuple[NonNegativeInt, NonNegativeInt] = (0, 0)
+    known: dict[str, dict[str, Any]] = {}
 
 
 class TuneSpec(Strict):

@@ -240,7 +240,7 @@ class ClaimSettings(Record):
     goals: tuple[float, ...]
     budget: int
     seed: int
-    window: int | None = None
+    window: int = 1
 
 
 class ClaimRecord(Made):

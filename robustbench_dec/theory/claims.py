@@ -102,14 +102,12 @@ def _try(
             continue
         known.append((steps.eta_x, steps.eta_y))
         task = replace(specification.task(place, steps, grid.seed), goals=(goal,), budget=least)
-        radius = {}
-        if specification.judge is not None:
-            net = task.network.connect(grid.seed)
-            radius = {"radius": spectral_radius(task.build_trainer(), task.build_problem(), net)}
-            if not radius["radius"] < 1:
-                refused: dict[str, Any] = {"goal": goal, "ended": "unstable", "rounds": 0, "sfo": None, "floor": None}
-                rows.append({**place._asdict(), **steps._asdict(), **refused, **radius})
-                continue
+        net = task.network.connect(grid.seed)
+        radius = spectral_radius(task.build_trainer(), task.build_problem(), net)
+        if not radius < 1:
+            refused: dict[str, Any] = {"goal": goal, "ended": "unstable", "rounds": 0, "sfo": None, "floor": None}
+            rows.append({**place._asdict(), **steps._asdict(), **refused, "radius": radius})
+            continue
         record = measured(task, results, device)
         costs = record.reached[f"{goal:g}"]
         beaten = record.ended == "budget" and least < grid.budget
@@ -122,7 +120,7 @@ def _try(
                 "rounds": record.ledger.rounds,
                 "sfo": costs and costs["sfo"],
                 "floor": record.floor,
-                **radius,
+                "radius": radius,
             }
         )
         least = min(least, costs["sfo"]) if costs else least

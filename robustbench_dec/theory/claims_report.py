@@ -1,9 +1,10 @@
 """Table 1 rendered: the paper's ticks beside what was seen, and what every method paid.
 
-LU is seen if K = 5 instead of K = 1 (a method's first two variants) divides the rounds to the first goal by at least
-`WORTH`, on equal nodes; HR is seen if the tightest goal that the last variant reaches on equal nodes is also reached on
-different ones, at whatever price, which is told. A goal is reached if it is with every seed. Numbers are medians over
-the seeds, in brackets from the smallest to the largest.
+LU (local updates) is seen if K = 5 instead of K = 1, the specification's pair of variants, divides the rounds to the
+first goal by at least `WORTH`, on slightly different nodes; HR (heterogeneity robustness) is seen if the tightest goal
+that the specification's variant reaches on slightly different nodes is also reached on very different ones, at whatever
+price, which is told. A goal is reached if it is with every seed. Numbers are medians over the seeds, in brackets from
+the smallest to the largest. AR (adversarial robustness) is not measured here.
 """
 
 from collections.abc import Iterator
@@ -72,10 +73,9 @@ def summary(specification: Spec, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def seen_LU(specification: Spec, method: MethodSpec, cells: pd.DataFrame) -> Seen:
-    """How many times fewer rounds the second variant needs than the first, on equal nodes and on different ones."""
-    judge = specification.judge
-    pair = list(judge.LU) if judge else list(method.variants)[:2]
-    if len(pair) < 2 or not {*pair} <= {*method.variants}:
+    """How many times fewer rounds the second variant needs than the first, on slightly and on very different nodes."""
+    pair = specification.judge.LU
+    if not {*pair} <= {*method.variants}:
         return Seen(None, "")
     found = _by_key(cells)
     goal = specification.goals[0]
@@ -84,16 +84,16 @@ def seen_LU(specification: Spec, method: MethodSpec, cells: pd.DataFrame) -> See
         slow, fast = (found[method.name, variant, heterogeneity, goal] for variant in pair)
         both = slow.reached and fast.reached
         ratios.append(slow.rounds_median / fast.rounds_median if both else None)
-        spread = _spread(slow, fast, "rounds") if both and judge else ""
+        spread = _spread(slow, fast, "rounds") if both else ""
         texts.append(f"{ratios[-1]:.1f}x{spread}" if both else "not reached")
     return Seen(ratios[0] is not None and ratios[0] >= WORTH, f"{texts[0]}; {texts[1]}")
 
 
 def seen_HR(specification: Spec, method: MethodSpec, cells: pd.DataFrame) -> Seen:
-    """How many times more oracle calls different nodes cost than equal ones, at the tightest goal that those reach."""
+    """How many times more oracle calls very different nodes cost, at the tightest goal reached on the others."""
     found = _by_key(cells)
-    judge = specification.judge
-    variant = judge.HR if judge and judge.HR in method.variants else list(method.variants)[-1]
+    wanted = specification.judge.HR
+    variant = wanted if wanted in method.variants else list(method.variants)[-1]
     equal, different = specification.heterogeneity
     for goal in sorted(specification.goals):
         easy, hard = (found[method.name, variant, h, goal] for h in (equal, different))
@@ -102,8 +102,8 @@ def seen_HR(specification: Spec, method: MethodSpec, cells: pd.DataFrame) -> See
         if not hard.reached:
             return Seen(False, f"{_goal(goal)}: floor {_number(hard.floor_median)}")
         ratio = hard.sfo_median / easy.sfo_median
-        return Seen(True, f"{_goal(goal)}: {ratio:.1f}x{_spread(hard, easy, 'sfo') if judge else ''}")
-    return Seen(None, "no goal reached on equal nodes")
+        return Seen(True, f"{_goal(goal)}: {ratio:.1f}x{_spread(hard, easy, 'sfo')}")
+    return Seen(None, "no goal reached on slightly different nodes")
 
 
 def _spread(above: Any, below: Any, cost: str) -> str:
@@ -134,18 +134,18 @@ def _markdown(specification: Spec, cells: pd.DataFrame) -> str:
         formulas = [f"$O({text})$" if text else "--" for text in (method.sfo, method.communication)]
         body.append([name, *formulas, *map(escape_markdown, _claims(specification, method, cells))])
     parts += ["## Said and seen", grid(["Method", "SFO", "Communication", *CLAIMS], body)]
-    for heterogeneity in specification.heterogeneity:
-        slightly = "equal nodes" if heterogeneity == 0 else "slightly different nodes"
-        what = slightly if heterogeneity == specification.heterogeneity[0] else "different nodes"
-        parts.append(f"## Measured on {what} (heterogeneity {heterogeneity:g})")
+    judged, measured = _notes(specification)
+    parts += [escape_markdown(judged)]
+    parts += [f"<sup>{letters[m.name]}</sup> {escape_markdown(m.note)}" for m in specification.methods if m.note]
+    for heterogeneity, what in zip(specification.heterogeneity, ("slightly", "very"), strict=True):
+        parts.append(f"## Measured on {what} different nodes (heterogeneity {heterogeneity:g})")
         head = ["Method", "Variant", "eta\\_x, eta\\_y"]
         for goal in specification.goals:
             head += [f"SFO to {_goal(goal)}", "rounds", "exchanges"]
         parts.append(
             grid(head, [list(map(escape_markdown, line)) for line in _lines(specification, cells, heterogeneity)])
         )
-    parts += [escape_markdown(note) for note in _notes(specification)]
-    parts += [f"<sup>{letters[m.name]}</sup> {escape_markdown(m.note)}" for m in specification.methods if m.note]
+    parts += [escape_markdown(measured)]
     found = [sentence for _, sentence in contradictions(specification, cells)]
     parts += ["## Seen is not said", "\n".join(f"- {escape_markdown(sentence)}" for sentence in found) or "Nowhere."]
     return "\n\n".join(parts) + "\n"
@@ -195,7 +195,15 @@ def _latex(specification: Spec, cells: pd.DataFrame, label: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-CLAIMS = ("Decentralized", "Objective", "LU", "LU seen", "HR", "HR seen", "AR")
+CLAIMS = (
+    "Decentralized",
+    "Objective",
+    "Local updates (LU)",
+    "LU seen",
+    "Heterogeneity robustness (HR)",
+    "HR seen",
+    "Adversarial robustness (AR)",
+)
 
 
 def _claims(specification: Spec, method: MethodSpec, cells: pd.DataFrame) -> list[str]:
@@ -234,39 +242,29 @@ def _costs(cell: Any) -> list[str]:
 
 
 def _notes(specification: Spec) -> list[str]:
-    equal, different = specification.heterogeneity
+    """How the ticks are judged, and how the costs were measured."""
+    slightly, very = specification.heterogeneity
     graph, n = specification.network.graph, specification.network.nodes
     judge = specification.judge
-    if judge is not None:
-        return [
-            f"Medians over {len(specification.seeds)} seeds, in brackets the smallest and the largest. SFO calls are "
-            f"per node, one call is a sample's pair of gradients, charged when it moves x or y; exchanges are "
-            f"synchronous swaps with all neighbours; avg are all-reduces, exact averages over all nodes, counted "
-            f"apart. {n} nodes: a {graph} for decentralized methods, a server for the others. Reached: the median "
-            f"norm of {judge.window} rounds is at most the goal, with full gradients the norm itself. Every run goes "
-            f"on until it has reached all goals or spent {specification.budget:,} SFO calls per node; the floor is "
-            f"the median of the norm over its last quarter. Step sizes: the same grid for all, the fewest SFO calls "
-            f"to the first goal among the points whose round, linearised, has a spectral radius below 1.",
-            f"Nodes of heterogeneity {equal:g} instead of equal ones: equal nodes with full gradients never disagree, "
-            f"and every network is a server to them. LU seen: rounds of '{judge.LU[0]}' over rounds of "
-            f"'{judge.LU[1]}' to {_goal(specification.goals[0])}, on heterogeneity {equal:g}; {different:g}, with "
-            f"their range over seeds; yes if at least {WORTH:g} on the first. HR seen: SFO calls of '{judge.HR}', or "
-            f"of the last variant where there is none, on heterogeneity {different:g} over those on {equal:g}, at the "
-            f"tightest goal that is reached on the latter; yes if it is reached on the former too. † Not in the "
-            f"paper's table.",
-        ]
     return [
+        f"LU, local updates. Seen: rounds of '{judge.LU[0]}' over rounds of '{judge.LU[1]}' until the norm is "
+        f"{_goal(specification.goals[0])}, on slightly different nodes (heterogeneity {slightly:g}); on very "
+        f"different ones ({very:g}); each with the least and the largest ratio of two seeds; yes if at least "
+        f"{WORTH:g} on the first. HR, heterogeneity robustness. Seen: SFO calls of '{judge.HR}', or of the last "
+        f"variant where there is none, on very over those on slightly different nodes, at the tightest goal that is "
+        f"reached on the latter; yes if it is reached on the former too. AR, adversarial robustness: a minimax method "
+        f"or not; nothing is measured. NC-SC: nonconvex in x, strongly concave in y; NC: nonconvex, without y. "
+        f"† Not in the paper's table.",
         f"Medians over {len(specification.seeds)} seeds, in brackets the smallest and the largest. SFO calls are per "
-        f"node, one call is a sample's pair of gradients; exchanges are synchronous swaps with all neighbours; avg are "
-        f"all-reduces, exact averages over all nodes, counted apart. {n} nodes: a {graph} for decentralized methods, a "
-        f"server for the others. Reached: for the first time, which a noisy run may manage below its floor. Not "
-        f"reached: not within {specification.budget:,} SFO calls per node, or the run stalled; the floor is the median "
-        f"of the norm over its last quarter. Full: full local gradients; otherwise minibatches. Step sizes: the same "
-        f"grid for all, the fewest SFO calls to the first goal; smaller ones would lower the floors.",
-        f"LU seen: rounds with the first variant over rounds with the second, to {_goal(specification.goals[0])}, on "
-        f"heterogeneity {equal:g}; {different:g}; yes if at least {WORTH:g} on the first. HR seen: SFO calls of the "
-        f"last variant on heterogeneity {different:g} over those on {equal:g}, at the tightest goal that is reached on "
-        f"the latter; yes if it is reached on the former too. † Not in the paper's table.",
+        f"node, one call is a sample's pair of gradients, charged when it moves x or y; exchanges are synchronous "
+        f"swaps with all neighbours; avg are all-reduces, exact averages over all nodes, counted apart. {n} nodes: a "
+        f"{graph} for decentralized methods, a server for the others. Full: full local gradients; otherwise "
+        f"minibatches. Reached: the median norm of {judge.window} rounds is at most the goal, with full gradients the "
+        f"norm itself. Every run goes on until it has reached all goals or spent {specification.budget:,} SFO calls "
+        f"per node; the floor is the median of the norm over its last quarter. Step sizes: the same grid for all, the "
+        f"fewest SFO calls to the first goal among the points whose round, linearised, has a spectral radius below 1. "
+        f"Slightly different nodes instead of equal ones: equal nodes with full gradients never disagree, and every "
+        f"network is a server to them.",
     ]
 
 

@@ -17,7 +17,7 @@ from robustbench_dec.errors import Diverged
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.running.loop import Watch, rounds
 from robustbench_dec.specs.budget import Budget
-from robustbench_dec.specs.claims import DOWN, EVERY, EXPLOSION, FIRST_LOOK, LITTLE, Task
+from robustbench_dec.specs.claims import EXPLOSION, Task
 from robustbench_dec.store import provenance
 from robustbench_dec.store.records import SCHEMA, ClaimRecord, Costs
 from robustbench_dec.store.results import Claims
@@ -54,7 +54,7 @@ def measured(task: Task, home: Claims, device: str = "cpu") -> ClaimRecord:
 
 
 def run(task: Task, device: str = "cpu") -> ClaimRecord:
-    """Train until every goal is reached, the budget is spent, the run has stalled, or it diverges."""
+    """Train until every goal is reached, the budget is spent, or the run diverges; none is stopped as stalled."""
     began = time.perf_counter()
     trainer, problem = task.build_trainer(), task.build_problem()
     net = task.network.connect(task.seed)
@@ -76,7 +76,7 @@ def run(task: Task, device: str = "cpu") -> ClaimRecord:
             for goal in task.goals:
                 if at.costs["rounds"] and _judged(norms, task.window) <= goal and reached[f"{goal:g}"] is None:
                     reached[f"{goal:g}"] = {name: at.costs[name] for name in COSTS}
-            ended = _ended(norms, all(reached.values()), budget.spent(at.costs), may_stall=task.window is None)
+            ended = "reached" if all(reached.values()) else "budget" if budget.spent(at.costs) else ""
             if ended or _kept(at.costs["rounds"]):
                 curve.append((at.costs["rounds"], at.costs["sfo"], _short(at.value)))
             if ended:
@@ -106,24 +106,11 @@ def run(task: Task, device: str = "cpu") -> ClaimRecord:
     )
 
 
-def _judged(norms: list[float], window: int | None) -> float:
+def _judged(norms: list[float], window: int) -> float:
     """The last norm, or the median of the last `window`; infinite before there are so many."""
-    if window is None or window == 1:
+    if window == 1:
         return norms[-1]
     return median(norms[-window:]) if len(norms) > window else math.inf
-
-
-def _ended(norms: list[float], all_reached: bool, spent: bool, may_stall: bool = True) -> str:
-    """Why a run that has not diverged ends here: reached, budget or stalled; nothing if it goes on."""
-    if all_reached:
-        return "reached"
-    if spent:
-        return "budget"
-    t = len(norms) - 1
-    if may_stall and t >= FIRST_LOOK and t % EVERY == 0:
-        before, after = median(norms[t // 4 : t // 2]), median(norms[t // 2 :])
-        return "stalled" if LITTLE * before < after < DOWN * norms[0] else ""
-    return ""
 
 
 def _kept(t: int) -> bool:

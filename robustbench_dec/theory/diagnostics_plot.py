@@ -28,6 +28,16 @@ PANELS: dict[str, dict[str, str]] = {
     "Mean of corrections": {"mean_C": r"$\|\bar c\|$", "mean_D": r"$\|\bar d\|$"},
 }
 
+UNITS = {
+    "Distance from the solution": "Norm; squared distance",
+    "Client variance": r"$\|X - \bar x\|^2 / n$, in $y$ likewise",
+    "Drift of local iterates": r"$\sum_k \|X^k - \bar x\|^2 / n$",
+    "Quality of corrections": r"$\|C + \nabla f_i - \nabla f\|^2 / (n \ell^2)$",
+    "Lyapunov function": "Value",
+    "Mean of corrections": "Norm (0 but for rounding)",
+}
+"""What stands on the y axes: the quantities in x, as theory/diagnostics.py defines them; those in y are alike."""
+
 
 def plot(diagnosis: Diagnosis, stem: Path) -> dict[Path, bytes]:
     """Lines are means over the seeds, bands go from the smallest to the largest; zeros have no place on the axes."""
@@ -38,6 +48,7 @@ def plot(diagnosis: Diagnosis, stem: Path) -> dict[Path, bytes]:
         grid = figure.subplots(2, 3, sharex=True)
         for panel, (title, lines) in zip(grid.flat, PANELS.items(), strict=True):
             _panel(panel, rows, lines)
+            panel.set_ylabel(UNITS[title], fontsize=7)
             panel.set_title(title, loc="left", fontweight="bold")
         for panel in grid[-1]:
             panel.set_xlabel("Communication rounds")
@@ -51,7 +62,11 @@ def plot(diagnosis: Diagnosis, stem: Path) -> dict[Path, bytes]:
             lemmas = f"No lemma covers this run: {diagnosis.uncovered}."
         seeds = rows["seed"].nunique()
         band = f"Lines: mean over {seeds} seeds. Bands: minimum to maximum." if seeds > 1 else "One seed."
-        figure.supxlabel(f"{band} {lemmas}", fontsize=7, color="0.35", x=0.01, ha="left")
+        symbols = (
+            r"$\bar x$, $\bar y$: means of the nodes; $C$, $D$: corrections; $\hat y$: the maximiser; "
+            r"$\mathcal{H}$: $\Phi - \Phi^*$ and weighted sums of $\Xi$, $\gamma$, $\delta$ (theory/diagnostics.py)."
+        )
+        figure.supxlabel(f"{band} {lemmas}\n{symbols}", fontsize=7, color="0.35", x=0.01, ha="left")
         return {stem.with_name(f"{stem.name}.{kind}"): style.drawn(figure, kind) for kind in ("png", "pdf")}
 
 

@@ -205,7 +205,7 @@ def test_figures_are_rendered_and_leave_the_leaderboard_alone(command: Run, tmp_
     code, out, err = command("render", tables / "figures.toml")
     assert code == 0, err
     assert out.splitlines() == [
-        f"wrote {tables}/figures{end}" for end in (".csv", "-1.png", "-1.pdf", "-2.png", "-2.pdf")
+        f"wrote {tables}/figures{end}" for end in (".csv", "-windows.csv", "-1.png", "-1.pdf", "-2.png", "-2.pdf")
     ]
     assert (tables / "figures.csv").read_bytes() == (ROOT / "tables" / "figures.csv").read_bytes()
     assert {*contents(tables)} - {*before} == {"figures.csv"}
@@ -232,8 +232,8 @@ def test_claims_are_rendered_from_measured_runs_only(command: Run, refused: Call
     "name, layout, sentence",
     [
         ("table2", "figures", "layout 'figures' shows Phi, but block 'MNIST' has none; layout 'attacks' would do"),
-        ("figures", "attacks", "block 'a9a' has no images to attack; layout 'figures' would do"),
-        ("figures", "networks", "block 'a9a' has no images to attack; layout 'figures' would do"),
+        ("figures", "attacks", "[steps] are for figures, not for layout 'attacks'; layout 'figures' would do"),
+        ("figures", "networks", "[steps] are for figures, not for layout 'networks'; layout 'figures' would do"),
         ("figures", "poster", "no layout 'poster'; there are: attacks, networks, figures, claims"),
     ],
 )

@@ -1,5 +1,7 @@
 """Figures 1 and 2: every method over the same budgets, from files that anyone can make again."""
 
+import io
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,8 @@ from matplotlib.figure import Figure
 
 from robustbench_dec import data, files
 from robustbench_dec.errors import BadInput
-from robustbench_dec.rendering import figures, style
-from robustbench_dec.running import suite, tune
-from robustbench_dec.shelf import number
+from robustbench_dec.rendering import figures, report, style
+from robustbench_dec.running import steps, suite, tune
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store.results import Results
 from tests.support import ROOT, by_path
@@ -39,12 +40,13 @@ def test_the_specification_is_the_papers_experiment() -> None:
     assert [block.title for block in FULL.blocks] == ["a9a", "w8a", "ijcnn1", "phishing"]
     assert len({(block.sfo, block.exchanges) for block in FULL.blocks}) == 1
     assert (FULL.network.graph, FULL.network.nodes, FULL.network.weights) == ("ring", 10, "lazy")
-    for _, run in FULL.runs():
+    tuned, _ = steps.taken(FULL, ROOT / "tables" / "figures")
+    for _, run in tuned.runs():
         problem, trainer = run.settings.problem, run.settings.trainer
         assert (problem["theta"], problem["nu"], problem["scaling"], problem["nodes"]) == (1e-5, 10, "C", 10)
-        assert trainer.get("batch", 64) == 64
+        assert trainer.get("batch") in (64, None)  # None: full gradients
         assert trainer["name"] != "dec_fedtrack" or trainer["K"] == 1
-    assert all(list(block.trainers) == SIX for block in FULL.blocks)
+    assert all({entry.partition(" ")[0] for entry in block.trainers} == {*SIX, "dgda_vr"} for block in FULL.blocks)
 
 
 @pytest.mark.slow
@@ -78,14 +80,14 @@ def test_lines_are_means_over_seeds_within_the_budget(
     figures.render(small, suite.listed(small), Results(made), tmp_path / "small")
     frame = figures.gather(suite.listed(small), Results(made))
     panel = drawn[0].axes[0]
-    assert panel.get_title(loc="left") == "breast_cancer" and "SFO" in panel.get_xlabel()
+    assert panel.get_title(loc="left") == "breast_cancer" and panel.get_xlabel() == "Oracle calls per node"
     assert len(panel.lines) == len(panel.collections) == len(SIX)
     for method, line in zip(SIX, panel.lines, strict=True):
         costs, values = line.get_data()
         assert max(costs) == 600
         seeds = [curve for _, curve in frame[frame["method"] == method].groupby("seed")]
-        middle = [np.interp(costs[100], curve["sfo"], curve["phi"]) for curve in seeds]
-        assert np.isclose(values[100], np.mean(middle))
+        ends = [curve.loc[curve["sfo"] <= 600, "phi"].iloc[-1] for curve in seeds]
+        assert np.isclose(values[-1], np.mean(ends)) or max(curve["sfo"].max() for curve in seeds) > 600
     assert "accuracy" in drawn[2].axes[0].get_ylabel()
 
 
@@ -113,19 +115,6 @@ def test_figures_without_a_run_are_refused(small: spec.Spec, tmp_path: Path) -> 
         figures.render(small, suite.listed(small), Results(tmp_path), tmp_path / "small")
 
 
-def test_the_step_sizes_are_the_best_of_the_tuning() -> None:
-    tuned = pd.read_csv(ROOT / "tables" / "figures-tune.csv")
-    assert FULL.tune is not None
-    for block in FULL.blocks:
-        for method, settings in block.trainers.items():
-            grid = FULL.tune.grids[block.title][method]
-            rows = tuned[(tuned["dataset"] == block.title) & (tuned["method"] == method)]
-            assert len(rows) == np.prod([len(values) for values in grid.values()])
-            best = rows.loc[rows["phi"].idxmin()]
-            for name in grid:
-                assert np.isclose(number(settings[name]), number(best[name])), (block.title, method, name)
-
-
 def test_tuning_judges_by_phi_and_marks_what_diverged(small: spec.Spec, tmp_path: Path) -> None:
     grids: dict[str, dict[str, dict[str, list[Any]]]] = {
         "breast_cancer": {"gt_gda": {"eta_x": [0.1, 1e6], "eta_y": ["1e-2/450"]}}
@@ -151,6 +140,7 @@ def test_a_trainer_can_be_entered_twice_and_every_axis_can_be_drawn(small: spec.
     frame = figures.gather(suite.listed(wanted), results)
     assert list(dict.fromkeys(frame["method"])) == ["gt_gda", "gt_gda cta", "dec_fedtrack"]
     last = frame.groupby("method").last()
+    last["exchanges"] -= last["all_reduces"]  # an exact mean counts as an exchange
     per_round = last["exchanges"] / last["round"]
     assert per_round.to_dict() == {"gt_gda": 2, "gt_gda cta": 1, "dec_fedtrack": 1}
     assert (
@@ -160,73 +150,132 @@ def test_a_trainer_can_be_entered_twice_and_every_axis_can_be_drawn(small: spec.
     assert (tmp_path / "four-1.png") in written
 
 
-def test_tuning_can_have_a_seed_that_is_not_reported() -> None:
-    assert FULL.tune is not None
-    apart = FULL.model_copy(update={"tune": FULL.tune.model_copy(update={"seed": 9})})
-    assert {trial.run.seed for trial in tune._trials(apart)} == {9}
-    assert {trial.run.seed for trial in tune._trials(FULL)} == {FULL.seeds[0]}
-
-
-def test_the_text_about_the_grids_upper_end_is_read_from_its_file(tracked: Path) -> None:
-    frame = pd.read_csv(tracked / "tables" / "figures-tune.csv")
-    size = frame["eta_x"].fillna(frame["eta_c"]) if "eta_c" in frame else frame["eta_x"]
-    best = frame.assign(size=size).loc[frame.groupby(["dataset", "method"])["phi"].idxmin()]
-    largest = (best["size"] == size.max()).sum()
-    said = " ".join((ROOT / "docs" / "reproduction.md").read_text().split())
-    assert f"the largest eta_x that was tried is the best in {largest} of {len(best)} places" in said
+def rows(heights: dict[str, tuple[float, ...]]) -> pd.DataFrame:
+    """Curves that stand at their heights, but for a wobble in the last tenth."""
+    lines = []
+    for method, of_seeds in heights.items():
+        for seed, height in enumerate(of_seeds):
+            for sfo in range(0, 111, 10):
+                phi = height + (0.6 if sfo == 90 else -0.1 if sfo == 100 else 5.0)
+                lines.append({"dataset": "a", "method": method, "seed": seed, "horizon": "sfo", "sfo": sfo, "phi": phi})
+    return pd.DataFrame(lines)
 
 
 def test_windows_are_means_over_the_last_tenth_and_ahead_means_disjoint_ranges() -> None:
-    lines = []
-    for method, heights in {"low": (1.0, 1.2), "middle": (1.1, 1.3), "high": (2.0, 2.1)}.items():
-        for seed, height in enumerate(heights):
-            for sfo in range(0, 101, 10):
-                wobble = 0.1 if sfo == 90 else -0.1 if sfo == 100 else 5.0
-                lines.append({"dataset": "a", "method": method, "seed": seed, "sfo": sfo, "phi": height + wobble})
-    table = figures.windows(pd.DataFrame(lines), {"sfo": 100, "exchanges": None}).set_index("method")
-    assert table.loc["low", "mean"] == pytest.approx(1.1) and table.loc["low", "max"] == pytest.approx(1.2)
+    """5 of 6 costs from 90 to 100 pay for the iterate at 90 alone, the last one for that at 100; none for 110."""
+    frame = rows({"low": (1.0, 1.2), "middle": (1.1, 1.3), "high": (2.0, 2.1)})
+    table = figures.windows(frame, {"a": {"sfo": 100}}).set_index("method")
+    wobble = (5 * 0.6 - 0.1) / 6
+    assert table.loc["low", "mean"] == pytest.approx(1.1 + wobble)
+    assert table.loc["low", "max"] == pytest.approx(1.2 + wobble)
     assert table["ahead_of"].to_dict() == {"low": "high", "middle": "high", "high": ""}
 
 
-@pytest.mark.parametrize("name", ["figures-judged", "figures-split"])
-def test_the_rule_gives_every_entry_the_same_trials_on_a_seed_that_is_not_reported(name: str) -> None:
-    wanted = spec.read(ROOT / "tables" / f"{name}.toml")
-    assert wanted.tune is not None and wanted.tune.seed not in wanted.seeds and len(wanted.seeds) >= 5
+def test_an_iterate_that_is_not_paid_for_does_not_count() -> None:
+    """Full gradients jump over the window: the iterate before it is judged; a run that has not come so far is not."""
+    assert steps.judged([0, 70, 140], 100, [3.0, 2.0, 1.0].__getitem__) == 2.0
+    assert steps.judged([0, 100], 100, [3.0, 2.0].__getitem__) == pytest.approx((5 * 3 + 2) / 6)
+    assert steps.judged([0, 70], 100, [3.0, 2.0].__getitem__) == np.inf
+
+
+def test_single_iterates_are_drawn_as_steps_and_sparse_points_as_lines() -> None:
+    curve = pd.DataFrame({"round": [0, 1, 2, 12], "sfo": [0, 10, 20, 120], "shown": [4.0, 3.0, 2.0, 1.0]})
+    drawn = figures.between(curve, "sfo", np.array([0, 5, 10, 19, 70, 120, 130]))
+    assert drawn.tolist() == [4, 4, 3, 3, 1.5, 1, 1]
+
+
+def test_the_box_grows_for_all_entries_until_the_best_points_lie_inside() -> None:
+    block = FULL.blocks[0].model_copy(update={"trainers": {"gt_gda": {}, "dream": {}}})
+    rule = spec.StepsSpec(seed=9, eta_x=[9, 3, 1], eta_y=[1, 0.1, 0.01], extensions=(2, 1))
+    asked = []
+
+    def trial(entry: str, point: steps.Point) -> steps.Found:
+        asked.append((entry, point))
+        x, y = np.log10(point)
+        best = (np.log10(27), -1) if entry == "gt_gda" else (0.5, -9)  # one more value in x; never inside in y
+        return steps.Found(point, {"sfo": abs(x - best[0]) + abs(y - best[1]), "exchanges": (x - 0.4) ** 2})
+
+    found, values = steps._search(block, rule, trial, progress=False)  # type: ignore[arg-type]
+    assert values == ([1, 3, 9, 27, 81], [0.001, 0.01, 0.1, 1])
+    assert len(asked) == len({*asked}) == 2 * 5 * 4
+    assert all(len(trials) == 20 for trials in found.values())
+    best = {entry: dict(steps._best(trials, values)) for entry, trials in found.items()}
+    assert best["gt_gda"]["sfo"].point == (27, 0.1) and best["dream"]["sfo"].point == (3, 0.001)
+    assert best["dream"]["exchanges"].point[1] in (0.01, 0.1)  # all of eta_y are equal there: one inside is taken
+    lines = pd.DataFrame(steps._lines(block, found, values, 100))
+    assert (lines.groupby("method")["taken_sfo"].apply(lambda marks: [*filter(None, marks)])).to_dict() == {
+        "gt_gda": ["inside"], "dream": ["edge"],
+    }  # fmt: skip
+
+
+def test_local_steps_share_a_rounds_step_size() -> None:
+    settings = steps.settled({"K": 5, "batch": 64}, steps.trainer_class("dec_fedtrack K=5"), (3.0, 0.3), 1000)
+    assert settings == {"K": 5, "batch": 64, "eta_c": 3 / 5, "eta_d": 0.3 / 5000}
+    assert steps.settled({"K": 2}, steps.trainer_class("dream"), (3.0, 0.3), 1000)["eta_x"] == 3  # K gossips
+
+
+@pytest.mark.slow
+def test_tuning_by_a_rule_writes_trials_and_sets_and_the_runs_are_those_of_each_horizon(tmp_path: Path) -> None:
+    problem = {"name": "robust_logistic", "dataset": "breast_cancer"}
+    trainers: dict[str, dict[str, Any]] = {"dec_fedtrack": {"K": 1, "batch": 16}, "gt_gda cta": {"order": "cta"}}
+    block = spec.BlockSpec(title="cancer", problem=problem, sfo=300, exchanges=8, trainers=trainers)
+    rule = spec.StepsSpec(seed=9, eta_x=[3, 1, 1e6], eta_y=[0.1, 0.01])
+    wanted = FULL.model_copy(update={"blocks": [block], "steps": rule, "seeds": [0, 1], "curve_points": 5})
+    with pytest.raises(BadInput, match=r"no step sizes in .*`robustbench-dec tune` tries the box"):
+        steps.taken(wanted, tmp_path / "small")
+    written = steps.tune(wanted, "small", tmp_path, progress=False)
+    assert [path.name for path in written] == ["small-tune.csv", "small-sets.csv"]
+    trials = pd.read_csv(written[0], keep_default_na=False)
+    assert len(trials) == 2 * 6 and (trials["taken_sfo"] != "").sum() == 2
+    known = pd.read_csv(written[1]).iloc[0]
+    assert known["majority"] == pytest.approx(0.63, abs=0.03) and known["part"] == "test"
+    tuned, edges = steps.taken(wanted, tmp_path / "small")
+    assert [(block.sfo, block.exchanges) for block in tuned.blocks] == [(300, None), (None, 8)]
+    assert len(edges) == 4  # two values of eta_y are both at an edge
+    results = Results(tmp_path / "results")
+    suite.make(suite.listed(tuned), results, progress=False)
+    drawn = figures.render(tuned, suite.listed(tuned), results, tmp_path / "small")
+    frame = figures.gather(suite.listed(tuned), results)
+    assert (frame["phi"] > known["phi_best"]).all()
+    assert set(frame["horizon"]) == {"sfo", "exchanges"}
+    table = pd.read_csv(io.BytesIO(drawn[tmp_path / "small-windows.csv"]))
+    assert len(table) == 4 and (table["seeds"] == 2).all()
+
+
+# --- the committed figures --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["figures"])
+def test_every_entry_has_the_same_trials_on_a_seed_that_is_not_reported(name: str, tracked: Path) -> None:
+    wanted = spec.read(tracked / "tables" / f"{name}.toml")
+    rule = wanted.steps
+    assert rule is not None and rule.seed not in wanted.seeds and len(wanted.seeds) >= 5
     assert wanted.axes == ["sfo", "exchanges", "bytes_per_edge", "round"]
+    trials = pd.read_csv(tracked / "tables" / f"{name}-tune.csv", keep_default_na=False)
     for block in wanted.blocks:
-        grids = wanted.tune.grids[block.title]
-        assert list(grids) == list(block.trainers)
-        for entry, grid in grids.items():
-            K = block.trainers[entry].get("K", 1)
-            x, y = ([float(number(value)) * K for value in values] for values in grid.values())
-            assert x == pytest.approx([16, 8, 4, 2, 1, 0.5, 0.25])
-            assert y == pytest.approx([value * y[0] for value in (1, 1e-1, 1e-2, 1e-3, 1e-4)])
-    if name == "figures-judged":
-        assert [block.title for block in wanted.blocks] == ["a9a", "w8a", "ijcnn1", "phishing"]
-        twice = {"dm_hsgd", "gt_da", "gt_gda", "gt_srvr"}
-        assert {entry.partition(" ")[0] for entry in wanted.blocks[0].trainers if entry.endswith(" cta")} == twice
-        assert "dgda_vr" in wanted.blocks[0].trainers
-    else:
-        assert {block.problem["split"] for block in wanted.blocks} == {"label", "dirichlet(0.1)"}
-        steps = [s["K"] for entry, s in wanted.blocks[0].trainers.items() if entry.startswith("dec_fedtrack")]
-        assert steps == [1, 5, 20]
+        here = trials[trials["block"] == block.title]
+        boxes = {entry: {*zip(rows["eta_x"], rows["eta_y_N"], strict=True)} for entry, rows in here.groupby("method")}
+        assert list(dict.fromkeys(here["method"])) == list(block.trainers)
+        assert len({frozenset(box) for box in boxes.values()}) == 1
+        assert {*itertools.product(rule.eta_x, rule.eta_y)} <= next(iter(boxes.values()))
+        for entry, rows in here.groupby("method"):
+            for horizon in ("sfo", "exchanges"):
+                phi = pd.to_numeric(rows[f"phi_{horizon}"])
+                best = rows[rows[f"taken_{horizon}"] != ""]
+                assert len(best) == 1 and float(best[f"phi_{horizon}"].item()) == phi.min(), (entry, horizon)
+                inside = all(rows[name].min() < best[name].item() < rows[name].max() for name in ("eta_x", "eta_y_N"))
+                assert best[f"taken_{horizon}"].item() == ("inside" if inside else "edge")
+    twice = {"dm_hsgd", "gt_da", "gt_gda", "gt_srvr"}
+    assert {entry.partition(" ")[0] for entry in wanted.blocks[0].trainers if entry.endswith(" cta")} == twice
 
 
-def test_step_sizes_are_taken_from_the_grids_file_and_edges_are_told(tmp_path: Path) -> None:
-    block = FULL.blocks[0].model_copy(update={"trainers": {"gt_gda": {}, "gt_gda cta": {"order": "cta"}}})
-    grid: dict[str, list[Any]] = {"eta_x": [4, 2, 1], "eta_y": ["1/9", "1e-1/9", "1e-2/9"]}
-    short = spec.TuneSpec(seed=9, sfo=10, grids={block.title: {"gt_gda": grid, "gt_gda cta": grid}})
-    wanted = FULL.model_copy(update={"blocks": [block], "tune": short})
-    rows = [trial.names | trial.point for trial in tune._trials(wanted)]
-    assert len(rows) == 18 and {row["method"] for row in rows} == {"gt_gda", "gt_gda cta"}
-    wish = {"gt_gda": (2, "1e-1/9"), "gt_gda cta": (4, "1e-1/9")}
-    for row in rows:
-        row |= {"diverged": False, "phi": 0.1 if (row["eta_x"], row["eta_y"]) == wish[row["method"]] else 0.5}
-    rows[0] |= {"diverged": True, "phi": 0.0}
-    pd.DataFrame(rows).to_csv(tmp_path / "tuned.csv", index=False)
-    done, edges = tune.taken(wanted, tmp_path / "tuned.csv")
-    assert done.blocks[0].trainers["gt_gda"] == {"eta_x": 2, "eta_y": "1e-1/9"}
-    assert done.blocks[0].trainers["gt_gda cta"] == {"order": "cta", "eta_x": 4, "eta_y": "1e-1/9"}
-    assert edges == ["a9a, gt_gda cta: the best eta_x, 4, is at the edge of the box"]
-    with pytest.raises(BadInput, match=r"no step sizes in .*`robustbench-dec tune` tries the grids"):
-        tune.taken(wanted, tmp_path / "nowhere.csv")
+def test_the_second_page_asks_for_both_splits_and_three_numbers_of_local_steps() -> None:
+    wanted = spec.read(ROOT / "tables" / "figures-split.toml")
+    assert wanted.steps is not None and wanted.steps.seed not in wanted.seeds
+    assert {block.problem["split"] for block in wanted.blocks} == {"label", "dirichlet(0.1)"}
+    assert [s["K"] for entry, s in wanted.blocks[0].trainers.items() if entry.startswith("dec_fedtrack")] == [1, 5, 20]
+
+
+def test_a_layout_that_does_not_fit_the_problem_is_refused(small: spec.Spec) -> None:
+    with pytest.raises(BadInput, match="block 'breast_cancer' has no images to attack; layout 'figures' would do"):
+        report.check(small.model_copy(update={"layout": "attacks"}))

@@ -47,6 +47,10 @@ seed = 7
 budget = 400
 ratio = [0.5]
 eta_y = [0.4, 0.2]
+[judge]
+window = 5
+LU = ["K = 1", "K = 3"]
+HR = "K = 3"
 [[methods]]
 name = "local_sgda"
 sfo = '\\frac{\\kappa^4}{n}'
@@ -174,20 +178,12 @@ def test_remembered_draws_are_the_oracles_own() -> None:
     assert float(f"{exact.grad_phi(state.X.mean(0)).norm().item():.4g}") == first.curve[-1][-1]
 
 
-def test_a_stalled_run_ends_early_with_its_floor() -> None:
-    local = {"eta_x": 0.05, "eta_y": 0.2, "K": 5, "batch": 4}
-    record = measure.run(task("local_sgda", trainer_settings=local, budget=10**6))
-    assert record.ended == "stalled" and record.reached["0.01"] is None
-    assert record.floor is not None and record.floor > 0.05  # without a correction, different nodes drift
-
-
 @pytest.mark.slow
-def test_a_judged_run_is_never_stopped_as_stalled_and_its_goals_are_those_of_a_running_median() -> None:
+def test_a_run_is_never_stopped_as_stalled_and_its_goals_are_those_of_a_running_median() -> None:
     local = {"eta_x": 0.05, "eta_y": 0.2, "K": 5, "batch": 2}
-    stopped = measure.run(task("local_sgda", trainer_settings=local, budget=6000))
     judged = measure.run(task("local_sgda", trainer_settings=local, budget=6000, window=9))
-    assert stopped.ended == "stalled" and judged.ended == "budget"
-    assert judged.ledger.sfo == 6000 > stopped.ledger.sfo
+    assert judged.ended == "budget" and judged.ledger.sfo == 6000 and judged.reached["0.01"] is None
+    assert judged.floor is not None and judged.floor > 0.05  # without a correction, different nodes drift
     noisy: dict[str, object] = {
         "trainer_settings": {"eta_c": 0.1, "eta_d": 0.4, "K": 1, "batch": 1},
         "bench": {"m": 8, "noise": 0.5},
@@ -205,8 +201,7 @@ def test_a_judged_run_is_never_stopped_as_stalled_and_its_goals_are_those_of_a_r
 
 @pytest.mark.slow
 def test_an_unstable_point_is_refused_in_tuning_even_if_it_hits_the_goal_first(tmp_path: Path) -> None:
-    text = TABLE.replace("[tune]", '[judge]\nwindow = 5\nLU = ["K = 1", "K = 3"]\nHR = "K = 3"\n\n[tune]')
-    path = written(tmp_path, re.sub(r"eta_y = .*", "eta_y = [6.4, 0.2]", text))
+    path = written(tmp_path, re.sub(r"eta_y = .*", "eta_y = [6.4, 0.2]", TABLE))
     specification = claim_specs.read(path)
     home = Results(tmp_path / "tune").claims("tiny")
     frame = pd.read_csv(table1.tune(specification, "tiny", home, tmp_path, progress=False))
@@ -216,9 +211,21 @@ def test_an_unstable_point_is_refused_in_tuning_even_if_it_hits_the_goal_first(t
     assert not (frame.loc[frame["taken"] == "yes", "ended"] == "unstable").any()
 
 
-def test_the_specification_of_the_judged_table_is_whole(tracked: Path) -> None:
-    judged = claim_specs.read(tracked / "tables" / "table1-judged.toml")
-    assert judged.judge is not None and judged.tune.seed not in judged.seeds and len(judged.seeds) >= 5
+@pytest.mark.slow
+def test_the_grid_grows_at_the_sides_where_a_best_point_lies(tmp_path: Path) -> None:
+    text = re.sub(r"ratio = .*\neta_y = .*", "ratio = [0.25, 0.5]\neta_y = [0.1, 0.05]\nextensions = 2", TABLE)
+    text = text.replace('"K = 1" = { K = 1, batch = 2 }, ', "").replace('["K = 1", "K = 3"]', '["K = 3", "K = 3"]')
+    home = Results(tmp_path / "tune").claims("tiny")
+    frame = pd.read_csv(table1.tune(claim_specs.read(written(tmp_path, text)), "tiny", home, tmp_path, progress=False))
+    assert {0.2, 0.4} <= {*frame["eta_y"]}  # twice up: the best of a coarse grid of small steps is the largest
+    boxes = frame.groupby(["method", "variant", "heterogeneity"], dropna=False).apply(len, include_groups=False)
+    assert boxes.nunique() == 1  # equal trials
+    assert frame["taken"].eq("yes").sum() == len(boxes)
+
+
+def test_the_specification_is_whole(tracked: Path) -> None:
+    judged = claim_specs.read(tracked / "tables" / "table1.toml")
+    assert judged.tune.seed not in judged.seeds and len(judged.seeds) >= 5
     assert judged.heterogeneity[0] > 0
     for method in judged.methods:
         if "K = 5, full" in method.variants:
@@ -276,7 +283,7 @@ def test_a_seed_that_misses_the_goal_makes_it_not_reached() -> None:
 
 
 def test_verdicts_follow_their_rules() -> None:
-    """HR is no where the goal of equal nodes is missed on different ones, LU is yes where rounds fall enough."""
+    """HR is no where the first nodes' goal is missed on very different ones, LU is yes where rounds fall enough."""
     specification = table1.Spec.model_validate(tomllib.loads(TABLE))
     local, tracking = specification.methods
     rows = []
@@ -288,10 +295,10 @@ def test_verdicts_follow_their_rules() -> None:
                          "sfo": None if stuck else 2 * rounds, "rounds": None if stuck else rounds, "exchanges": 0.0,
                          "all_reduces": 1.0, "floor": 0.07, "ended": "x", "run_id": "x"})  # fmt: skip
     cells = table1_report.summary(specification, pd.DataFrame(rows))
-    assert table1_report.seen_LU(specification, local, cells) == (True, "3.0x; not reached")
+    assert table1_report.seen_LU(specification, local, cells) == (True, "3.0x, 3.0 to 3.0; not reached")
     assert table1_report.seen_HR(specification, local, cells) == (False, "1e-1: floor 0.07")
     assert table1_report.seen_LU(specification, tracking, cells).verdict is None
-    assert table1_report.seen_HR(specification, tracking, cells) == (True, "1e-1: 1.6x")
+    assert table1_report.seen_HR(specification, tracking, cells) == (True, "1e-1: 1.6x, 1.6 to 1.6")
     assert not list(table1_report.contradictions(specification, cells))
     claimed = specification.model_copy(update={"methods": [local.model_copy(update={"HR": True}), tracking]})
     ((method, sentence),) = table1_report.contradictions(claimed, cells)
