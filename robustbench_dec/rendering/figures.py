@@ -210,7 +210,7 @@ def draw(
         ]
         across = min(len(handles), 6 if len(columns) > 3 else 3)
         figure.legend(handles=handles, loc="outside upper left", ncols=across, frameon=False, handlelength=2.2)
-        words = textwrap.fill(_words(frame), 62 * max(2, len(columns)))
+        words = textwrap.fill(_words(frame), 52 * max(2, len(columns)))
         figure.supxlabel(words, fontsize=7, color="0.35", x=0.01, ha="left")
         return {stem.with_name(f"{stem.name}.{kind}"): style.drawn(figure, kind) for kind in ("png", "pdf")}
 
@@ -237,7 +237,9 @@ def _dress(panel: Axes, column: Panels, axis: str, start: float) -> None:
     elif column.label.startswith("Φ") and panel.get_ylim()[1] > 1.3 * start:
         panel.set_ylim(top=1.3 * start)
     if column.line is not None:
-        panel.axhline(column.line[0], color="0.4", linestyle=":", linewidth=1)
+        height, top = column.line[0], panel.get_ylim()[1]
+        panel.axhline(height, color="0.4", linestyle=":", linewidth=1)
+        panel.set_ylim(bottom=max(panel.get_ylim()[0], height - (top - height) / 2))  # early falls would hide the rest
     panel.margins(x=0.01)
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
 
