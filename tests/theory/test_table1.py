@@ -225,7 +225,7 @@ def test_the_grid_grows_at_the_sides_where_a_best_point_lies(tmp_path: Path) -> 
 
 def test_the_specification_is_whole(tracked: Path) -> None:
     judged = claim_specs.read(tracked / "tables" / "table1.toml")
-    assert judged.tune.seed not in judged.seeds and len(judged.seeds) >= 5
+    assert judged.tune.seed not in judged.seeds and len(judged.seeds) >= 3
     assert judged.heterogeneity[0] > 0
     for method in judged.methods:
         if "K = 5, full" in method.variants:
