@@ -172,12 +172,17 @@ def tune(
 def chosen(path: Path, part: Part, datasets: list[str] | None = None) -> "tuple[Spec, str]":
     """The specification that is asked for, and the stem of its files: never the full table's for a part of it."""
     from robustbench_dec.running import steps
+    from robustbench_dec.running import tune as tuning
     from robustbench_dec.specs import table as specs
 
     wanted, stem = specs.read(path), path.stem
+    if wanted.tune is not None and wanted.tune.seed is not None:  # tuned under a rule, not by hand
+        wanted, edges = tuning.taken(wanted, _tuned(path))
+        for sentence in edges:
+            typer.echo(sentence, err=True)
     if part.profile:
         wanted, stem = wanted.with_profile(part.profile), f"{stem}-{part.profile}"
-    if wanted.steps is not None:  # tuned under a rule, not by hand
+    if wanted.steps is not None:  # likewise
         if wanted.layout != "figures":
             raise BadInput(
                 f"{path}: [steps] are for figures, not for layout '{wanted.layout}'; layout 'figures' would do"

@@ -88,6 +88,9 @@ class StepsSpec(Strict):
 class TuneSpec(Strict):
     """Short runs on a grid, judged on the validation part: settings of a trainer, or `problem.NAME` of its problem."""
 
+    seed: int | None = Field(
+        default=None, ge=0, description="the table's first unless given; one that it does not report"
+    )
     rounds: int | None = Field(default=None, ge=1)
     sfo: int | None = Field(default=None, ge=1)
     exchanges: int | None = Field(default=None, ge=1)
