@@ -260,7 +260,7 @@ class Comparison:
 
 def compare(
     attack: str,
-    models: str | Sequence[str] = "*",
+    models: str | Sequence[str] | Sequence[zoo.Entry] = "*",
     eps: Sequence[float] | None = None,
     *,
     settings: Settings = MappingProxyType({}),
@@ -283,7 +283,8 @@ def compare(
     newcomer.at(eps[0] if eps else 0.0)  # a wrong name or setting is told before anything is loaded
     store = Results(Path(results))
     asked = [models] if isinstance(models, str) else models
-    entries = [entry for pattern in asked for entry in zoo.chosen(pattern, store)]
+    chosen = [[each] if isinstance(each, zoo.Entry) else zoo.chosen(each, store) for each in asked]
+    entries = [entry for each in chosen for entry in each]
     rows = compare_models(
         newcomer,
         entries,

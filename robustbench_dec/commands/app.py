@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import robustbench_dec
-from robustbench_dec.commands import attack, protocol, show, submit, tables, theory, train, zoo
+from robustbench_dec.commands import attack, protocol, publish, show, submit, tables, theory, train, zoo
 from robustbench_dec.errors import BadInput, details
 
 app = typer.Typer(
@@ -30,6 +30,8 @@ app.command()(tables.render)
 app.command()(tables.tune)
 app.command()(protocol.trials)
 app.command()(protocol.verify)
+app.command()(publish.publish)
+app.command()(publish.withdraw)
 app.command()(theory.check)
 app.command()(theory.diagnose)
 app.command()(show.flags)

@@ -44,6 +44,7 @@ def attack(
     from robustbench_dec.attacking.evaluate import Limits
     from robustbench_dec.attacking.find_attack import attack_named
     from robustbench_dec.running import cells
+    from robustbench_dec.store import zoo
     from robustbench_dec.store.problems import problem_of
     from robustbench_dec.store.results import run_at
 
@@ -52,7 +53,10 @@ def attack(
     attacks = [(attack, shelf.make(cls, {"eps": radius, **strengths})) for radius in radii(eps)]
     limits = Limits(max_passes, max_seconds, max_memory)
     wanted = cells.requests(attacks, run.record.seed, n_examples=n_examples, limits=limits)
-    made = cells.attack(run, wanted, problem=problem_of(run.record), device=checked(device))
+    checked(device)
+    missing = any(run.cell(request.key).usable() is None for request in wanted)
+    model = zoo.of_run(run).model(device) if missing else None  # a checkpoint may be elsewhere, cells need none
+    made = cells.attack(run, wanted, problem=problem_of(run.record), device=device, model=model)
     tell(map(_line, made), [cell.model_dump(mode="json", exclude={"bits"}) for cell in made], as_json)
 
 
@@ -88,7 +92,10 @@ def compare(
     results: Results = Path("out"),
     stored: Annotated[
         Path | None,
-        typer.Option(help="Results whose cells are read, never changed (default: results, or what comes along)."),
+        typer.Option(help="Results whose cells are only read (default: results, or what comes along)."),
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option(help="On the networks of this table, for example table2, beside its means over seeds.")
     ] = None,
     tables: Annotated[
         Path | None, typer.Option(help="Folder of the page (default: tables/ beside results/, else the results').")
@@ -101,17 +108,21 @@ def compare(
 ) -> None:
     """Compare your attack with the stored ones on the networks of the zoo; its cells and a page are written to out/.
 
-    The tracked leaderboard changes only with "--results results", which says what to add to git.
+    The tracked leaderboard stays as it is; "robustbench-dec publish out" adds to it, and says what to add to git.
     """
     from robustbench_dec import api
     from robustbench_dec.attacking.evaluate import Limits
+    from robustbench_dec.leaderboard import against_table
     from robustbench_dec.leaderboard import audit as audits
     from robustbench_dec.leaderboard import compare as comparison
     from robustbench_dec.store.results import Results as Store
 
+    if table is not None and images.model != ["*"]:
+        raise BadInput(f"--table {table} says which networks are attacked, so --model cannot; leave one of them out")
+    wanted = None if table is None else against_table.find(table, Store(stored or shipped.results()))
     compared = api.compare(
         attack,
-        images.model,
+        images.model if wanted is None else wanted.entries,
         radii(images.eps) if images.eps else None,
         settings=parse_settings(settings),
         n_examples=images.n_examples,
@@ -126,17 +137,21 @@ def compare(
         tell([], comparison.document(compared.rows), as_json)
         return
     typer.echo(comparison.text(compared.rows))
+    if wanted is not None:
+        typer.echo(f"\n{against_table.text(compared.rows, wanted)}")
+        if absent := against_table.missing(wanted):
+            typer.echo(f"\n{absent}")
+        typer.echo("")
     own = compared.own
     for flag in sorted({flag for flags in own["reliability_flags"] for flag in flags.split(";") if flag}):
         typer.echo(f"flag {flag}: {audits.FLAGS.get(flag, flag)}; `robustbench-dec flags` tells more")
     rows = f"{len(compared.leaderboard)} rows, {len(own)} of them of {compared.attack}"
     typer.echo(f"{Store(results).leaderboard}: {rows}")
     typer.echo(f"wrote {compared.page}")
-    if results.resolve() == (stored or shipped.results()).resolve():
-        pairs = zip(own["run_id"], own["cell"], strict=True)
-        cells = " ".join(f"{results}/runs/{run_id}/attacks/{cell}.*" for run_id, cell in pairs)
-        typer.echo(f"to publish: git add -f {cells} && git add {Store(results).leaderboard} {compared.page}")
-        typer.echo("to take it back: remove those files of attacks/, then robustbench-dec render tables/table2.toml")
+    if Store(results).published() is not None:
+        typer.echo(
+            f"your cells are kept; `robustbench-dec publish {results} --attack {compared.attack}` shows them there"
+        )
 
 
 def audit(

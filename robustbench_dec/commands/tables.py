@@ -67,7 +67,7 @@ def table(
         save_rounds=work.save_rounds,
     )
     typer.echo(f"{len(runs)} runs complete in {place.results}")
-    _write(wanted, asked, stem, place.results, home)
+    write(wanted, asked, stem, place.results, home)
 
 
 @grouped
@@ -100,7 +100,7 @@ def reproduce(
     typer.echo(f"{len(asked)} runs are made in {place.results}; interrupted, the same command goes on where it was")
 
     def rendered() -> None:
-        _write(wanted, asked, stem, place.results, home, quiet=True)
+        write(wanted, asked, stem, place.results, home, quiet=True)
 
     suite.make(
         asked,
@@ -137,7 +137,7 @@ def render(
         _table_of_claims(specification, part, place, None)
     else:
         wanted, stem = chosen(specification, part, dataset)
-        _write(wanted, suite.listed(wanted), stem, place.results, place.home(specification))
+        write(wanted, suite.listed(wanted), stem, place.results, place.home(specification))
 
 
 def tune(
@@ -211,7 +211,7 @@ def _tuned(path: Path) -> Path:
     return own if own.is_file() else path.with_name(own.name)
 
 
-def _write(
+def write(
     wanted: "Spec", work: "Sequence[suite.Work]", stem: str, results: Path, home: Path, quiet: bool = False
 ) -> None:
     """A table's files and, since it costs a second, the page of all that is there; made whole before it is written."""
@@ -227,6 +227,8 @@ def _write(
         if ready.leaderboard is not None and ready.asked is not None:
             asked = {stem: ready.asked}
             contents[home / "index.html"] = page.render(store, ready.leaderboard, also=asked, folder=home).encode()
+        elif wanted.layout != "figures":
+            typer.echo(f"{store.publication} does not list {stem}, so the leaderboard and its page stay as they are")
         for path in files.write_all(contents):
             if not quiet:
                 typer.echo(f"wrote {path}")

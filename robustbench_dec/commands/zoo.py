@@ -1,15 +1,12 @@
 """`zoo add` and `zoo list`: the trained networks that come with the suite."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from robustbench_dec.commands.options import Results
 from robustbench_dec.commands.telling import Json, tell
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer(no_args_is_help=True, help="The trained networks that come with the suite.")
 
@@ -18,9 +15,12 @@ app = typer.Typer(no_args_is_help=True, help="The trained networks that come wit
 def add(
     folder: Annotated[Path, typer.Argument(help="A finished run with its checkpoint, results/runs/<id>.")],
     name: Annotated[str, typer.Argument(help="DATA_SET/NAME, for example mnist/dec_fedtrack.")],
-    results: Results = Path("results"),
+    results: Results = Path("out"),
 ) -> None:
-    """Make an entry of the zoo from a finished run: its average network and y, and a card."""
+    """Make an entry of your own zoo, out/zoo, from a finished run: its average network and y, and a card.
+
+    "robustbench-dec publish RUN --zoo NAME" puts it into the zoo that comes with the suite.
+    """
     from robustbench_dec.store import zoo
     from robustbench_dec.store.results import Results as Store
 
@@ -30,15 +30,12 @@ def add(
 
 
 @app.command("list")
-def list_entries(
-    results: Annotated[Path | None, typer.Option(help="A zoo of one's own in these results.")] = None,
-    as_json: Json = False,
-) -> None:
-    """The networks of the zoo."""
+def list_entries(results: Results = Path("out"), as_json: Json = False) -> None:
+    """The networks of the zoo that comes with the suite, and of your own."""
     from robustbench_dec.store import zoo
     from robustbench_dec.store.results import Results as Store
 
-    entries = zoo.entries(folder=None if results is None else Store(results).zoo)
+    entries = zoo.entries("*", Store(results).zoo, zoo.home())
     if as_json:
         fields = {"id", "dataset", "method", "seed", "settings", "parameters", "classifier"}
         tell([], [{"name": e.name} | e.record.model_dump(mode="json", include=fields) for e in entries], as_json)

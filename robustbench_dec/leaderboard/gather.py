@@ -4,8 +4,10 @@ Accuracies are fractions; percent is for rendering. A value that a cell has not 
 steps, the local steps of a trainer without them, bytes on the wire of a simulated network) is empty, never zero.
 `worst_case` is the accuracy on a cell's own images under the worst of all cells of its network, in its norm, at its
 radius or below (see worst_case.py).
-`submitted` is "user" for an attack that somebody brought to `compare`, "reference" for a known attack that was run
-beside it, and empty for the cells of tables.
+`submitted` is "user" for an attack that somebody brought to `compare` or a cell that somebody published, "reference"
+for a known attack that was run beside it, and empty for the cells of tables.
+
+Where the folder has a list of what is published (see publishing.py), only that is on its leaderboard.
 """
 
 import json
@@ -21,7 +23,7 @@ from robustbench_dec.leaderboard import audit
 from robustbench_dec.leaderboard.intervals import wilson
 from robustbench_dec.leaderboard.worst_case import beside
 from robustbench_dec.store.records import CellRecord, RunRecord, TableRecord
-from robustbench_dec.store.results import Results
+from robustbench_dec.store.results import Cell, Results
 
 # Column -> pandas type. Capital Int64/Float64 may be empty, which keeps "40" from becoming "40.0" beside an empty cell.
 COLUMNS: Mapping[str, str] = MappingProxyType(
@@ -86,16 +88,27 @@ def rebuild(results: Results) -> pd.DataFrame:
 
 
 def gather(results: Results, also: Mapping[str, TableRecord] = NO_TABLES) -> pd.DataFrame:
-    """One row for each test cell, with what its run knows, in fixed order.
+    """One row for each test cell, or each published one, with what its run knows, in fixed order.
 
     `table` are the stems of the tables that asked for the run, joined by ";": those that the store remembers, and
-    those of `also`, by their stems. The flags are the cell's own and those of the audit over all cells.
+    those of `also`, by their stems. The flags are the cell's own and those of the audit over all rows.
     """
-    tables = {**results.tables(), **also}
+    tables, published = {**results.tables(), **also}, results.published()
+    users = {} if published is None else published.users
+
+    def shown(cell: Cell) -> bool:
+        if published is None:
+            return True
+        lists = [published.own, published.users, *(table.cells for table in tables.values())]
+        return any(cell.stem in each.get(cell.run.id, ()) for each in lists)
+
     rows, points, records = [], [], []
-    for cell in results.cells():
+    for cell in results.cells(shown):
         stems = sorted(stem for stem, table in tables.items() if cell.run.id in table.networks)
-        rows.append(_row(cell.run.record, cell.record) | {"table": ";".join(stems), "cell": cell.stem})
+        row = _row(cell.run.record, cell.record) | {"table": ";".join(stems), "cell": cell.stem}
+        if cell.stem in users.get(cell.run.id, ()):
+            row["submitted"] = row["submitted"] or "user"
+        rows.append(row)
         points.append(audit.of_cell(cell.run.record, cell.record))
         records.append(cell.record)
     for row, flags in zip(rows, audit.flags(points), strict=True):

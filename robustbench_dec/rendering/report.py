@@ -1,6 +1,6 @@
 """A table's files from the results on disk. Everything is made before anything is written.
 
-results/leaderboard.csv, results/tables/<stem>.json    every attacked table; see leaderboard/gather.py
+results/leaderboard.csv, results/tables/<stem>.json    every attacked table that is published; see leaderboard/gather.py
 tables/<stem>.csv, .md, .tex                           attacks (with pictures) and networks
 tables/<stem>.csv, .md, .tex, -curves, -heat           methods
 tables/<stem>.csv, <stem>-1.png, <stem>-2.png, ...     figures
@@ -54,12 +54,15 @@ def prepare(specification: Spec, work: Sequence[Work], stem: str, results: Resul
         title=specification.title,
         caption=specification.caption,
         networks=dict(sorted((item.run.id, _title(specification, item)) for item in work)),
+        cells=_cells(work),
         paper=specification.paper,
     )
     everything = gather.gather(results, {stem: asked})
     wanted = [(run.id, request.key.stem) for item, run in runs for request in item.cells]
     rows = everything[pd.MultiIndex.from_frame(everything[["run_id", "cell"]]).isin(wanted)]
-    contents = {results.leaderboard: gather.content(everything), **results.table_file(stem, asked)}
+    contents: dict[Path, bytes] = {}
+    if published := results.shows(stem):  # else leaderboard and page stay as they are
+        contents = {results.leaderboard: gather.content(everything), **results.table_file(stem, asked)}
     if specification.layout == "networks":
         contents |= networks_table.render(specification, work, rows, results, tables / stem)
     elif specification.layout == "methods":
@@ -76,7 +79,7 @@ def prepare(specification: Spec, work: Sequence[Work], stem: str, results: Resul
         trained, universal = _pictures([pair for pair in runs if pair[0].run.seed == specification.seeds[0]])
         if trained or universal:
             contents |= pictures.perturbations(trained, universal, tables / stem)
-    return Report(contents, everything, asked)
+    return Report(contents, everything, asked) if published else Report(contents)
 
 
 def check(specification: Spec) -> None:
@@ -116,6 +119,14 @@ def _title(specification: Spec, item: Work) -> str:
     if specification.layout == "methods":  # a method may stand there twice, on two problems
         return f"{methods_table.method_title(item)}, {item.block.title}"
     return network_title(item.block, item.run.trainer)
+
+
+def _cells(work: Sequence[Work]) -> dict[str, tuple[str, ...]]:
+    """The cells that a table asks for, by their runs; two blocks may share a run."""
+    asked: dict[str, set[str]] = {}
+    for item in work:
+        asked.setdefault(item.run.id, set()).update(request.key.stem for request in item.cells)
+    return {run_id: tuple(sorted(asked[run_id])) for run_id in sorted(asked)}
 
 
 def _finished(work: Sequence[Work], results: Results) -> Finished:

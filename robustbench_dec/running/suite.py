@@ -15,7 +15,7 @@ from robustbench_dec.running.pool import pool, share_of_cores
 from robustbench_dec.running.train import train
 from robustbench_dec.specs.run import RunSpec
 from robustbench_dec.specs.table import BlockSpec, Spec
-from robustbench_dec.store import locks
+from robustbench_dec.store import locks, zoo
 from robustbench_dec.store.results import Results, Run
 
 PAUSE = 0.3
@@ -159,11 +159,14 @@ def _complete(
             raise
         results.run(item.run.id).write_divergence(str(error))
         return
-    if _missing(home, item):
-        home = trained(checkpoint=True)  # a fresh clone has numbers but no checkpoints
-        # Trained on another kind of machine its bits may differ, and then all cells are to be made again.
-        missing, problem = _missing(home, item), cast(Classifier, problems.of(item.run))
-        cells.attack(home, missing, problem=problem, device=device, progress=progress, wait=False)
+    if missing := _missing(home, item):
+        kept = None if home.has_checkpoint else zoo.found_of_run(home)
+        if kept is None:
+            home = trained(checkpoint=True)  # a fresh clone has numbers, and not every run keeps its network
+            # Trained on another kind of machine its bits may differ, and then all cells are to be made again.
+            missing = _missing(home, item)
+        problem, model = cast(Classifier, problems.of(item.run)), None if kept is None else kept.model(device)
+        cells.attack(home, missing, problem=problem, device=device, model=model, progress=progress, wait=False)
 
 
 def _missing(home: Run, item: Work) -> list[cells.Request]:

@@ -3,7 +3,8 @@
 RunRecord    a trained run: what was asked for, what it cost, how good it is, the digests of the files beside it
 CellRecord   one attack at one radius on one run: every image's outcome, and all that decided it
 ClaimRecord  one run of a table of claims: what a trainer paid on a problem whose solution is known
-TableRecord  which runs a rendered table asked for, and how it calls them
+TableRecord  which runs and cells a rendered table asked for, and how it calls them
+PublishedRecord  what of a folder its leaderboard shows, where that is not everything
 
 Records are frozen, and are read and written sealed (see files.py) by the store alone.
 """
@@ -270,7 +271,16 @@ class TableRecord(Record):
     title: str
     caption: str
     networks: dict[str, str] = Field(description="run id -> what the table calls the network")
+    cells: dict[str, tuple[str, ...]] = Field(default={}, description="run id -> the cells that it asked for")
     paper: dict[str, dict[str, dict[str, float]]] = Field(description="data set -> method -> fgsm@0.1 -> percent")
+
+
+class PublishedRecord(Record):
+    """What a leaderboard shows of the cells beside it: those of some tables, and single ones, run id -> cells."""
+
+    tables: tuple[str, ...] = Field(default=(), description="stems")
+    own: dict[str, tuple[str, ...]] = Field(default={}, description="the suite's, which no table asks for")
+    users: dict[str, tuple[str, ...]] = Field(default={}, description="what users brought")
 
 
 class Card(Record):

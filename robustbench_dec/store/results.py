@@ -10,10 +10,12 @@
     run.cells(), run.cell(key)      its cells that are there; one by its CellKey or by its stem
     cell.record, cell.perturbation()
     results.cells()                 every test cell of a present checkpoint
-    results.tables()                what each rendered table asked for
+    results.tables()                what each rendered table asked for, of those that are published
+    results.published()             what the leaderboard shows; None: every cell
 
 A run's folder, results/runs/<id>/:
     checkpoint.safetensors   X (n, d), Y (n, q) if there is one, and the network's card
+    network.safetensors      the average network, where the run keeps it (see zoo.py), and its card network.json
     perturbation.safetensors the mean trained y as an image
     curve.csv                accuracy and costs over the rounds
     run.json                 RunRecord; written last: a run that has it is done
@@ -46,7 +48,15 @@ from robustbench_dec.attack import Attack
 from robustbench_dec.errors import BadInput
 from robustbench_dec.store import locks
 from robustbench_dec.store.checkpoint import load_checkpoint
-from robustbench_dec.store.records import SCHEMA, CellRecord, ClaimRecord, DivergedRecord, RunRecord, TableRecord
+from robustbench_dec.store.records import (
+    SCHEMA,
+    CellRecord,
+    ClaimRecord,
+    DivergedRecord,
+    PublishedRecord,
+    RunRecord,
+    TableRecord,
+)
 
 RUN_RECORD = "run.json"
 CHECKPOINT = "checkpoint.safetensors"
@@ -149,6 +159,19 @@ class Cell:
     def has_perturbation(self) -> bool:
         """Whether its universal perturbation is here."""
         return self._y.is_file()
+
+    @property
+    def files(self) -> list[Path]:
+        """Those of its files that are there."""
+        return [path for path in (self._path, self._y) if path.is_file()]
+
+    def copy_to(self, home: "Run") -> None:
+        """Copy it to the same run in another folder, with what that run has there by way of records; checked bytes."""
+        self.run.copy_record_to(home)
+        there = home.cell(self.stem)
+        if not there.exists:
+            y = self.record.perturbation_sha256
+            there.write(self.record, None if y is None else files.verified(self._y, y))
 
     def claim(self, wait: bool = True) -> AbstractContextManager[None]:
         """Be the only one who computes it."""
@@ -303,6 +326,20 @@ class Run:
                 f"{self.folder} is about another checkpoint than {record.id}; make the entry of the zoo again"
             )
 
+    def copy_record_to(self, home: "Run") -> None:
+        """Copy its record, curve and trained y, all but its checkpoint, to a folder that has no such run yet."""
+        if home.exists:
+            return
+        for name, sha256 in ((CURVE, self.record.curve_sha256), (PERTURBATION, self.record.perturbation_sha256)):
+            if (self.folder / name).is_file():
+                files.write_bytes(home.folder / name, files.verified(self.folder / name, sha256))
+        home.adopt(self.record)
+
+    @property
+    def record_files(self) -> list[Path]:
+        """Its record and what lies beside it, all but its checkpoint and its cells."""
+        return [path for name in (RUN_RECORD, CURVE, PERTURBATION) if (path := self.folder / name).is_file()]
+
     def sweep(self) -> None:
         """Remove the temporary files that killed processes left behind."""
         files.sweep(self.folder)
@@ -401,14 +438,14 @@ class Results:
         """The runs that have a record, by id."""
         return [Run(path.parent) for path in sorted((self.root / "runs").glob(f"*/{RUN_RECORD}"))]
 
-    def cells(self) -> Iterator[Cell]:
-        """Every test cell of a present checkpoint, run by run.
+    def cells(self, wanted: Callable[[Cell], bool] = lambda _: True) -> Iterator[Cell]:
+        """Every test cell of a present checkpoint that is wanted, run by run.
 
         Validation accuracies choose settings and rank nobody; a cell of an earlier checkpoint awaits a new one.
         """
         for folder in sorted((self.root / "runs").glob(f"*/{CELLS}")):
             run = Run(folder.parent)
-            cells = run.cells()
+            cells = [cell for cell in run.cells() if wanted(cell)]
             if cells and not run.exists:
                 raise BadInput(
                     f"the cells in {folder} belong to a run, but {folder.parent / RUN_RECORD} is missing; restore it "
@@ -428,9 +465,23 @@ class Results:
         return Results(self.root / "tune")
 
     def tables(self) -> dict[str, TableRecord]:
-        """What each rendered table asked for, by the table's stem."""
+        """What each rendered table asked for, by the table's stem; of published tables only, where there is a list."""
         found = sorted((self.root / "tables").glob("[!.]*.json"))
-        return {path.stem: TableRecord.read(path) for path in found}
+        return {path.stem: TableRecord.read(path) for path in found if self.shows(path.stem)}
+
+    @property
+    def publication(self) -> Path:
+        """The list of what the leaderboard shows. A folder without one shows every cell."""
+        return self.root / "published.json"
+
+    def published(self) -> PublishedRecord | None:
+        """What the leaderboard shows; None: every cell."""
+        return PublishedRecord.read(self.publication) if self.publication.is_file() else None
+
+    def shows(self, table: str) -> bool:
+        """Whether the cells of a table are on the leaderboard as soon as it is rendered."""
+        published = self.published()
+        return published is None or table in published.tables
 
     def table_file(self, stem: str, record: TableRecord) -> dict[Path, bytes]:
         """The file that remembers what a table asked for, and what is to be written there."""

@@ -4,6 +4,9 @@ The tensors are the average x-bar of a run's nodes ("X", one row) and, for metho
 ("y", as an image). The card beside them is sealed: the network's name, its own sha256, and the record of its run
 (architecture, data, settings, ledger, clean accuracy, and the sha256 of the run's whole checkpoint, by which stored
 attack cells are found).
+
+A run keeps its average network in the same form, network.safetensors and network.json in its folder: small enough for
+git, and all that an attack needs.
 """
 
 import fnmatch
@@ -19,6 +22,9 @@ from robustbench_dec.store.checkpoint import checkpoint_bytes, load_checkpoint
 from robustbench_dec.store.problems import problem_of
 from robustbench_dec.store.records import Card, RunRecord
 from robustbench_dec.store.results import CHECKPOINT, RUN_RECORD, Results, Run, run_at
+
+NETWORK = "network"
+"""The stem of the average network that a run keeps."""
 
 
 def home() -> Path:
@@ -56,13 +62,16 @@ class Entry:
         return run if run.exists else None
 
 
-def entries(pattern: str = "*", folder: Path | None = None) -> list[Entry]:
-    """The entries whose names match, for example mnist/*; refused if there are none."""
-    root = folder or home()
-    cards = {f"{path.parent.name}/{path.stem}": path for path in sorted(root.glob("*/[!.]*.json"))}
+def entries(pattern: str = "*", *folders: Path) -> list[Entry]:
+    """The entries of some zoos, the shipped one if none is named, whose names match, for example mnist/*; refused if
+    there are none. Of equal names the first zoo's is taken."""
+    cards: dict[str, Path] = {}
+    for root in folders or (home(),):
+        for path in sorted(root.glob("*/[!.]*.json")):
+            cards.setdefault(f"{path.parent.name}/{path.stem}", path)
     found = [_entry(path) for name, path in cards.items() if fnmatch.fnmatchcase(name, pattern)]
     if not found:
-        there = ", ".join(cards) or f"none in {root}; `robustbench-dec zoo add` makes one of a finished run"
+        there = ", ".join(cards) or "none; `robustbench-dec zoo add` makes one of a finished run"
         raise BadInput(f"no model of the zoo matches '{pattern}'; there are: {there}")
     return found
 
@@ -70,7 +79,7 @@ def entries(pattern: str = "*", folder: Path | None = None) -> list[Entry]:
 def from_path(path: Path) -> Entry:
     """A run's folder, its checkpoint, or a file of a zoo elsewhere."""
     if path.is_dir():
-        path = path / CHECKPOINT
+        return of_run(run_at(path))
     if path.suffix != ".safetensors":
         raise BadInput(f"a checkpoint is a .safetensors file, not {path}; pickles (.pt, .pth, .pkl) are never read")
     if not path.is_file():
@@ -85,12 +94,39 @@ def from_path(path: Path) -> Entry:
     return Entry(run.record.id, path, run.record.checkpoint_sha256, run.record)
 
 
+def of_run(run: Run) -> Entry:
+    """A run's network: its checkpoint, or the average that it keeps, or an entry of the zoo that was made of it."""
+    entry = found_of_run(run)
+    if entry is None:
+        raise BadInput(
+            f"{run.folder / CHECKPOINT} is missing, and no network of the zoo is of this run; train the run again to "
+            "attack it"
+        )
+    return entry
+
+
+def found_of_run(run: Run) -> Entry | None:
+    """A run's network, None where it is not here."""
+    sha256 = run.record.checkpoint_sha256
+    if run.has_checkpoint:
+        return Entry(run.record.id, run.folder / CHECKPOINT, sha256, run.record)
+    cards = [run.folder / f"{NETWORK}.json", *sorted(home().glob(f"{run.record.dataset}/[!.]*.json"))]
+    for card in cards:
+        if card.is_file() and card.with_suffix(".safetensors").is_file():
+            entry = _entry(card)
+            if entry.record.checkpoint_sha256 == sha256:
+                return entry
+    return None
+
+
 def chosen(pattern: str, results: Results) -> list[Entry]:
-    """Entries of these results' zoo, or of the shipped one if they have none; or the network that a path leads to."""
+    """Entries of these results' zoo and of the shipped one; or the network that a path leads to."""
+    if not pattern:
+        raise BadInput("--model is a pattern of the zoo such as mnist/*, a run's folder or a .safetensors file, not ''")
     path = Path(pattern)
     if path.exists() or path.suffix in (".safetensors", ".pt", ".pth", ".pkl"):
         return [from_path(path)]
-    return entries(pattern, results.zoo if any(results.zoo.glob("*/[!.]*.json")) else None)
+    return entries(pattern, results.zoo, home())
 
 
 def add(folder: Path, name: str, zoo: Path) -> Entry:
@@ -102,13 +138,22 @@ def add(folder: Path, name: str, zoo: Path) -> Entry:
     record = run.record
     if record.dataset != parts[0]:
         raise BadInput(f"this run was trained on {record.dataset}, so its name should be {record.dataset}/{parts[1]}")
+    return _write(run, name, zoo / parts[0] / f"{parts[1]}.safetensors")
+
+
+def keep(run: Run) -> Entry:
+    """Keep a finished run's average network beside its record, where its checkpoint may be missing later."""
+    return _write(run, run.record.id, run.folder / f"{NETWORK}.safetensors")
+
+
+def _write(run: Run, name: str, path: Path) -> Entry:
+    record = run.record
     if record.classifier is None:
         raise BadInput(f"{record.id} trained no network; the zoo takes runs of classifiers")
     stacks = run.tensors()  # refuses a checkpoint that is missing or changed
     tensors = {"X": stacks["X"].mean(0, keepdim=True)}
     if "Y" in stacks:
         tensors["y"] = stacks["Y"].mean(0).view(record.classifier.architecture.shape)
-    path = zoo / parts[0] / f"{parts[1]}.safetensors"
     files.write_bytes(path, checkpoint_bytes(tensors, record.classifier.architecture))
     card = path.with_suffix(".json")
     Card(name=name, network_sha256=files.sha256(path), run=record).write(card)

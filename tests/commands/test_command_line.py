@@ -363,6 +363,8 @@ def test_training_that_cannot_be_is_refused_in_one_sentence(
 
 
 NOT_THESE = {
+    "publish",
+    "withdraw",
     "data",
     "list",
     "audit",

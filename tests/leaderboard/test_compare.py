@@ -82,6 +82,7 @@ def compared(made: Made, entry: zoo.Entry, name: str, **options: Any) -> list[co
 def command(made: Made, *arguments: str) -> str:
     """The command's output; its refusal is raised as BadInput."""
     common = ["--results", str(made.results), "--tables", str(made.file.parent), "--n-examples", "40"]
+    common += [] if "--model" in arguments else ["--model", "digits/*"]  # not the shipped ones
     done = CliRunner().invoke(cli.app, ["compare", *common, *arguments])
     if done.exception is not None:
         raise done.exception
@@ -379,7 +380,8 @@ def test_models_that_cannot_be_compared_are_refused(made: Made, entry: zoo.Entry
     torch.save({}, tmp_path / "model.pt")
     for model, words in (
         (str(tmp_path / "model.pt"), "pickles .* are never read"),
-        ("cifar10/*", "no model of the zoo matches 'cifar10/\\*'; there are: digits/dec_fedtrack"),
+        ("digits/k*", "no model of the zoo matches 'digits/k\\*'; there are: digits/dec_fedtrack, cifar10/"),
+        ("", "--model is a pattern of the zoo such as mnist/"),
         (str(tmp_path / "absent.safetensors"), "no checkpoint"),
     ):
         with pytest.raises(BadInput, match=words):
