@@ -50,7 +50,7 @@ def test_the_docs_are_built_without_a_warning(pages: dict[str, str], tmp_path: P
         path = home / "made" / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    command = [SPHINX, "-q", "-W", "--keep-going", "-b", "html", home, tmp_path / "built"]
+    command: list[str | Path] = [SPHINX, "-q", "-W", "--keep-going", "-b", "html", home, tmp_path / "built"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and not done.stderr, done.stderr
     assert "Dec-FedTrack" in (tmp_path / "built" / "made" / "trainers" / "dec_fedtrack.html").read_text()
