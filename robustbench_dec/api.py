@@ -34,7 +34,7 @@ from robustbench_dec.store import zoo
 from robustbench_dec.store.records import RunRecord
 from robustbench_dec.store.results import Results
 
-Settings = Mapping[str, Any]
+Settings = Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,9 @@ class Benchmark:
 
 def benchmark(
     model: nn.Module,
-    dataset: str | tuple[Any, Any] | None = None,
-    attacks: Any = ("fgsm", "pgd"),
-    eps: Any = 0.1,
+    dataset: str | tuple[object, object] | None = None,
+    attacks: object = ("fgsm", "pgd"),
+    eps: object = 0.1,
     n_examples: int | None = 1000,
     batch_size: int = 500,
     device: str = "cpu",
@@ -163,7 +163,7 @@ def benchmark(
     return Benchmark(cells[0].outcome.clean_accuracy, robust.double().mean().item(), tuple(cells))
 
 
-def _built(attack: Any, settings: Any, radii: Sequence[float], model: nn.Module) -> list[tuple[str, Attack]]:
+def _built(attack: object, settings: object, radii: Sequence[float], model: nn.Module) -> list[tuple[str, Attack]]:
     """Attacks with their names: one per radius, or the one that has its own."""
     if not isinstance(settings, Mapping):
         raise BadInput(f"the settings of an attack are a mapping such as {{'steps': 40}}, not {settings!r:.60}")
@@ -180,7 +180,7 @@ def _built(attack: Any, settings: Any, radii: Sequence[float], model: nn.Module)
 
 
 def _images(
-    model: nn.Module, dataset: Any, classes: Sequence[str] | None, progress: bool
+    model: nn.Module, dataset: object, classes: Sequence[str] | None, progress: bool
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor] | None, int | None]:
     """Test images, their labels, those to train on, and the number of classes, as far as there are such."""
     card = getattr(model, "card", None)
@@ -213,7 +213,9 @@ def _tensor(value: Any, what: str) -> Tensor:
         raise BadInput(f"the {what} of a data set are a tensor or an array, not {type(value).__name__}") from error
 
 
-def _check_arguments(model: Any, n_examples: Any, batch_size: Any, device: Any, seed: Any, max_passes: Any) -> None:
+def _check_arguments(
+    model: object, n_examples: object, batch_size: object, device: Any, seed: object, max_passes: object
+) -> None:
     if not isinstance(model, nn.Module):
         raise BadInput(
             f"benchmark takes a torch.nn.Module, not {type(model).__name__}; load_model('mnist/dec_fedtrack') gives one"
@@ -227,7 +229,7 @@ def _check_arguments(model: Any, n_examples: Any, batch_size: Any, device: Any, 
     arguments.device(device)
 
 
-def _several(attacks: Any) -> Sequence[Any]:
+def _several(attacks: object) -> Sequence[Any]:
     if isinstance(attacks, str | type | Attack) or (callable(attacks) and not isinstance(attacks, Iterable)):
         return [attacks]
     found = arguments.listed(attacks)

@@ -20,7 +20,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from robustbench_dec import shelf
 from robustbench_dec.errors import BadInput, raised
-from robustbench_dec.parts import Source, as_kind, hints_of
+from robustbench_dec.parts import Settings, Source, as_kind, hints_of
 
 Shape = tuple[int, int, int]
 """Colours, height and width of an image."""
@@ -35,7 +35,7 @@ class Blueprint(NamedTuple):
     cls: type[nn.Module]
     source: Source
 
-    def settings(self, given: Mapping[str, Any], whose: str = "", others: tuple[str, ...] = ()) -> dict[str, Any]:
+    def settings(self, given: Mapping[str, object], whose: str = "", others: tuple[str, ...] = ()) -> Settings:
         """All its settings, those given as the types that it declares; `others` are names that are taken."""
         known = self.defaults()
         for name in known:
@@ -51,7 +51,7 @@ class Blueprint(NamedTuple):
             for name, value in given.items()
         }
 
-    def defaults(self) -> dict[str, Any]:
+    def defaults(self) -> Settings:
         """Its settings and their defaults; refused where it cannot be built from a shape and a number of classes."""
         kinds = inspect.Parameter
         try:
@@ -115,7 +115,7 @@ class Architecture(BaseModel):
         return self if self.source_sha256 is None else self.of(blueprint(place or self.name))
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """The network's own."""
         return dict(self.model_extra or {})
 

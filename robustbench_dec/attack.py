@@ -10,13 +10,13 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from robustbench_dec.errors import BadInput
-from robustbench_dec.parts import Part, Radius
+from robustbench_dec.parts import Part, Radius, Settings
 
 TOLERANCE = 1e-6
 """Floats after a projection read 0.10000002 for a radius of 0.1."""
@@ -88,7 +88,7 @@ class Attack(Part):
             raise BadInput("a universal perturbation is fitted before it is applied: call fit first")
         raise BadInput(f"{type(self).__name__} has no perturb, which an attack on single images needs")
 
-    def recipe(self) -> dict[str, Any]:
+    def recipe(self) -> Settings:
         """The settings from which it can be made again, in another process."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.init}
 
@@ -116,7 +116,7 @@ class Shift(Attack):
             object.__setattr__(self, "eps", min(distances(self.y[None], self.norm).item(), 1.0))
         super().__post_init__()
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return {"eps": self.eps, "y_sha256": hashlib.sha256(self.y.float().cpu().numpy().tobytes()).hexdigest()}
 
     def check(self, shape: tuple[int, ...], classes: int) -> None:

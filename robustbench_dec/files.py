@@ -48,7 +48,7 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: object) -> None:
     """Replace `path` by `content` as indented JSON; NaN is refused, because other JSON readers refuse it."""
     write_text(path, _json(content))
 
@@ -73,12 +73,12 @@ def beside(stem: Path, texts: Mapping[str, str]) -> dict[Path, bytes]:
     return {stem.with_name(stem.name + ending): text.encode() for ending, text in texts.items()}
 
 
-def write_sealed(path: Path, content: dict[str, Any]) -> None:
+def write_sealed(path: Path, content: dict[str, object]) -> None:
     """Replace `path` by `content` as JSON whose first key, "sha256", is the seal of all its bytes."""
     write_bytes(path, sealed(content))
 
 
-def sealed(content: dict[str, Any]) -> bytes:
+def sealed(content: dict[str, object]) -> bytes:
     """The bytes that `write_sealed` writes."""
     return seal(_json({"sha256": OPEN_SEAL} | content | {"sha256": OPEN_SEAL}).encode())
 
@@ -115,7 +115,7 @@ def verified(path: Path, sha256: str | None) -> bytes:
     return data
 
 
-def produce(path: Path, writer: Callable[[Path], Any], former: Path | None = None) -> None:
+def produce(path: Path, writer: Callable[[Path], object], former: Path | None = None) -> None:
     """Let `writer` fill a temporary file beside `path`, then rename it to `path`: readers never see a part of it."""
     # Same suffix, because some writers choose their format by it.
     name = f".{path.stem}.tmp-{HOST}-{os.getpid()}-{secrets.token_hex(4)}{path.suffix}"
@@ -166,12 +166,12 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def digest(content: Any) -> str:
+def digest(content: object) -> str:
     """The hexadecimal SHA-256 of a JSON-able value in its canonical form (sorted keys, no spaces)."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _json(content: Any) -> str:
+def _json(content: object) -> str:
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 

@@ -21,6 +21,9 @@ from pydantic_core import PydanticCustomError
 
 from robustbench_dec.errors import BadInput, raised
 
+Settings = dict[str, Any]
+"""The settings of a part by name, as JSON has them."""
+
 
 def must(sentence: str, holds: Callable[[Any], bool]) -> AfterValidator:
     """A rule for a setting; the sentence goes on after its name: " must be odd", or ", the period, must be ..."."""
@@ -83,7 +86,7 @@ class Part:
     source: ClassVar[Source]
     """Set when the class is made; `shelf.find` sets that of a class in a user's own file, once, when it is loaded."""
 
-    def __init_subclass__(cls, **arguments: Any) -> None:
+    def __init_subclass__(cls, **arguments: object) -> None:
         super().__init_subclass__(**arguments)
         cls.source = Source(cls.__module__.rpartition(".")[2])
         cls.title = cls.__dict__.get("title", cls.__name__)
@@ -93,7 +96,7 @@ class Part:
         for name, value in checked(type(self), {name: getattr(self, name) for name in settable(type(self))}).items():
             object.__setattr__(self, name, value)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Every setting by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
@@ -103,7 +106,7 @@ class Part:
         return self.source.sha256
 
     @classmethod
-    def make(cls, settings: Mapping[str, Any]) -> Self:
+    def make(cls, settings: Mapping[str, object]) -> Self:
         """A part from settings by name, as a table or a command line gives them ("8/255" is a number there)."""
         known = settable(cls)
         for name in settings:
@@ -133,7 +136,7 @@ def needed(cls: type[Part]) -> list[str]:
     return [f.name for f in fields(cls) if f.init and f.default is MISSING and f.default_factory is MISSING]
 
 
-def checked(cls: type[Part], settings: Mapping[str, Any]) -> dict[str, Any]:
+def checked(cls: type[Part], settings: Mapping[str, object]) -> Settings:
     """The values of some settings as the types that the class declares."""
     kinds = _kinds(cls)  # type: ignore[arg-type]  # a class is hashable, whatever mypy says of its instances
     return {name: _checked(f"{cls.__name__}'s", name, value, kinds[name]) for name, value in settings.items()}
@@ -157,7 +160,7 @@ class _Kind(NamedTuple):
     inside: list[Any]  # the plain types that it is made of
 
 
-def as_kind(whose: str, name: str, value: Any, hint: Any) -> Any:
+def as_kind(whose: str, name: str, value: object, hint: object) -> Any:
     """One value as the type that is declared for it, or refused in one sentence."""
     return _checked(whose, name, value, _Kind(_adapter(hint), _inside(hint)))
 
@@ -184,11 +187,11 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
         return TypeAdapter(kind)
 
 
-def _inside(kind: Any) -> list[Any]:
+def _inside(kind: object) -> list[Any]:
     return [kind, *(each for part in get_args(kind) for each in _inside(part))]
 
 
-def _checked(whose: str, name: str, value: Any, kind: _Kind) -> Any:
+def _checked(whose: str, name: str, value: object, kind: _Kind) -> Any:
     given = number(value) if isinstance(value, str) and float in kind.inside else value
     if _boolean(given) and bool not in kind.inside and (int in kind.inside or float in kind.inside):
         raise BadInput(f"{whose} setting '{name}' cannot be {value!r}: true and false are not numbers")
@@ -203,7 +206,7 @@ def _checked(whose: str, name: str, value: Any, kind: _Kind) -> Any:
         raise BadInput(f"{whose} setting '{name}' cannot be {value!r}: {reason}") from error
 
 
-def _boolean(value: Any) -> bool:
+def _boolean(value: object) -> bool:
     return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(_boolean, value)))
 
 

@@ -149,7 +149,7 @@ def _shelf(kind: str) -> ModuleType:
     return package
 
 
-def make(cls: type[P], settings: Mapping[str, Any]) -> P:
+def make(cls: type[P], settings: Mapping[str, object]) -> P:
     """A part from its settings; unknown names are refused with the list of known ones, types are checked."""
     return cls.make(settings)
 

@@ -31,7 +31,7 @@ from robustbench_dec.attacking import wire
 from robustbench_dec.attacking.evaluate import Limits, Played
 from robustbench_dec.attacking.model_use import copied, digest
 from robustbench_dec.errors import BadInput
-from robustbench_dec.parts import Source
+from robustbench_dec.parts import Settings, Source
 
 LOOK = 0.05
 """Seconds between two looks at a process that works."""
@@ -138,7 +138,7 @@ class Room:
             self.printed.close()
 
     def ask(
-        self, words: Mapping[str, Any], *, most: int = 0, copy: nn.Module | None = None, **tensors: Tensor
+        self, words: Mapping[str, object], *, most: int = 0, copy: nn.Module | None = None, **tensors: Tensor
     ) -> wire.Message:
         """Tell it something and have its answer; passes of a network that stays here are made on `copy`."""
         self._began = time.monotonic()
@@ -160,7 +160,7 @@ class Room:
             raise Raised(sentence if answer.words.get("expected") else f"it raised {sentence}", details)
         return answer
 
-    def _send(self, words: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    def _send(self, words: Mapping[str, object], tensors: Mapping[str, Tensor]) -> None:
         self.socket.settimeout(self.limits.seconds)
         wire.send(self.socket, words, **tensors)
         self.socket.settimeout(LOOK)
@@ -216,7 +216,7 @@ class FromFile(Attack):
         super().__post_init__()
 
     @classmethod
-    def make(cls, settings: Mapping[str, Any]) -> Self:
+    def make(cls, settings: Mapping[str, object]) -> Self:
         """Built once in a process of its own, which refuses what cannot be."""
         known = cls.about["settings"]
         for name in settings:
@@ -232,10 +232,10 @@ class FromFile(Attack):
             cls.made[key] = cls(eps=described["eps"], given=json.loads(key), described=described)
         return cls.made[key]  # type: ignore[return-value]
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return dict(self.described["settings"])
 
-    def recipe(self) -> dict[str, Any]:
+    def recipe(self) -> Settings:
         return dict(self.given)
 
     def remarks(self) -> tuple[str, ...]:
@@ -330,7 +330,7 @@ def _resident(pid: int) -> int:
         return 0
 
 
-def _passed(copy: nn.Module, asked: wire.Message) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _passed(copy: nn.Module, asked: wire.Message) -> tuple[dict[str, object], dict[str, Tensor]]:
     """What a network that stays here answers, or the gradient of what it answers."""
     device = device_of(copy)
     try:

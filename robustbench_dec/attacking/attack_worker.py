@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import torch
@@ -24,6 +25,9 @@ from robustbench_dec.attacking import find_attack, wire
 from robustbench_dec.attacking.evaluate import check_methods, play
 from robustbench_dec.attacking.model_use import PassCounter, digest
 from robustbench_dec.errors import BadInput, raised
+
+Answer = tuple[Mapping[str, object], dict[str, Tensor]]
+"""Words and tensors."""
 
 
 def waiting(control: socket.socket) -> None:
@@ -109,18 +113,18 @@ class Serving:
             else:
                 wire.send(self.harness, answer, **given)
 
-    def do_find(self, tensors: dict[str, Tensor], *, name: str, path: list[str], sha256: str | None) -> Any:
+    def do_find(self, tensors: dict[str, Tensor], *, name: str, path: list[str], sha256: str | None) -> Answer:
         """Read the user's file."""
         sys.path[:] = path
         cls = find_attack.in_file(name)
         if sha256 is not None and cls.source.sha256 != sha256:
             raise BadInput(f"{name} was edited while it was in use; start again")
         self.cls = cls
-        about: dict[str, Any] = {"class": cls.__name__, "doc": cls.__doc__, "title": str(getattr(cls, "title", ""))}
+        about: dict[str, object] = {"class": cls.__name__, "doc": cls.__doc__, "title": str(getattr(cls, "title", ""))}
         about |= {"norm": str(cls.norm), "universal": bool(cls.universal), "one_step": bool(cls.one_step)}
         return about | {"settings": parts.settable(cls)}, {}
 
-    def do_make(self, tensors: dict[str, Tensor], *, settings: dict[str, Any]) -> Any:
+    def do_make(self, tensors: dict[str, Tensor], *, settings: dict[str, object]) -> Answer:
         """Build the attack."""
         assert self.cls is not None
         self.attack = attack = self.cls.make(settings)
@@ -130,7 +134,7 @@ class Serving:
 
     def do_network(
         self, tensors: dict[str, Tensor], *, card: dict[str, Any] | None, classes: int, shape: list[int], threads: int
-    ) -> Any:
+    ) -> Answer:
         """Take the network, as its card and parameters; or learn that its passes are made by the harness."""
         assert self.attack is not None
         torch.set_num_threads(threads)
@@ -142,13 +146,13 @@ class Serving:
         sha256 = digest(self.network[0].build(self.network[1])) if self.network is not None else None
         return {"sha256": sha256}, {}
 
-    def do_fit(self, tensors: dict[str, Tensor], **words: Any) -> Any:
-        return self._play("fit", tensors, **words)
+    def do_fit(self, tensors: dict[str, Tensor], *, seed: int, most: int | None, device: str) -> Answer:
+        return self._play("fit", tensors, seed, most, device)
 
-    def do_perturb(self, tensors: dict[str, Tensor], **words: Any) -> Any:
-        return self._play("perturb", tensors, **words)
+    def do_perturb(self, tensors: dict[str, Tensor], *, seed: int, most: int | None, device: str) -> Answer:
+        return self._play("perturb", tensors, seed, most, device)
 
-    def _play(self, method: str, tensors: dict[str, Tensor], *, seed: int, most: int | None, device: str) -> Any:
+    def _play(self, method: str, tensors: dict[str, Tensor], seed: int, most: int | None, device: str) -> Answer:
         assert self.attack is not None
         if self.network is None:
             model: nn.Module = Elsewhere(self.harness, device)
@@ -179,7 +183,7 @@ class Asking:
     def __init__(self, harness: socket.socket) -> None:
         self.harness, self.turn = harness, threading.Lock()
 
-    def __deepcopy__(self, memo: Any) -> "Asking":
+    def __deepcopy__(self, memo: object) -> "Asking":
         return self
 
     def __call__(self, what: str, **tensors: Tensor) -> Tensor:
@@ -202,7 +206,7 @@ class Pass(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Any:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (images,) = ctx.saved_tensors
         return ctx.ask("gradient", images=images, gradient=gradient), None
 

@@ -235,7 +235,7 @@ def play(
     return Played(_plain(attack, method, result), counter.counts(), frozenset(flags), tuple(counter.trace))
 
 
-def _perturbation(attack: Attack, fitted: Any) -> Tensor:
+def _perturbation(attack: Attack, fitted: object) -> Tensor:
     """The one y of a universal attack; a `Shift` has it, whatever else its class does."""
     if not isinstance(fitted, Shift):
         raise BadInput(
@@ -245,7 +245,7 @@ def _perturbation(attack: Attack, fitted: Any) -> Tensor:
     return fitted.y
 
 
-def _plain(attack: Attack, method: str, result: Any) -> Tensor:
+def _plain(attack: Attack, method: str, result: object) -> Tensor:
     """A tensor without a class, a history or a memory that the attack still holds."""
     if not isinstance(result, Tensor):
         raise BadInput(f"{type(attack).__name__}.{method} should return a tensor, it returned {type(result).__name__}")

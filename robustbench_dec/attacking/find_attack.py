@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from robustbench_dec import shelf
 from robustbench_dec.attack import Attack, Shift
 from robustbench_dec.errors import BadInput
+from robustbench_dec.parts import Settings
 
 RADII = ("eps", "epsilon", "max_epsilon")
 """What a foreign class may call its radius."""
@@ -53,7 +54,7 @@ def in_file(name: str) -> type[Attack]:
     return shelf.find("attack", name, Attack, adapt=adapt)
 
 
-def attack_handed_over(attack: Any, model: nn.Module) -> tuple[type[Attack], str, float | None]:
+def attack_handed_over(attack: object, model: nn.Module) -> tuple[type[Attack], str, float | None]:
     """The class of what Python code gives as an attack on a model, its name, and its radius if it has one of its own.
 
     It may be a class or a function of a kind that files may hold too, or an object in torchattacks' manner, such as
@@ -117,7 +118,7 @@ class Foreign(Attack):
         """A user's own class is run with the settings in its file, and is told where they cannot be meant so."""
         return ("short_steps",) if self.short() else ()
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         settings = super().settings()
         return settings | {name: rule(self) for name, rule in self.derived.items() if settings[name] is None}
 
@@ -185,7 +186,7 @@ def adapt(
     return make_dataclass(name, columns, bases=(base,), namespace=body, frozen=True, kw_only=True)
 
 
-def _parameters(cls: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+def _parameters(cls: Callable[..., object]) -> dict[str, inspect.Parameter]:
     try:
         found = inspect.signature(cls, eval_str=True).parameters.values()
     except (ValueError, TypeError, NameError):

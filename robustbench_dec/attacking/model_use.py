@@ -162,7 +162,7 @@ def unpatched(model: nn.Module) -> Iterator[None]:
         raise Patched(f"it {what}, by which it is judged; that was undone")
 
 
-def _added(places: list[Any], known: list[set[str]]) -> list[tuple[Any, str]]:
+def _added(places: list[object], known: list[set[str]]) -> list[tuple[Any, str]]:
     return [
         (place, name)
         for place, former in zip(places, known, strict=True)
@@ -171,7 +171,7 @@ def _added(places: list[Any], known: list[set[str]]) -> list[tuple[Any, str]]:
     ]
 
 
-def _by_torch(value: Any) -> bool:
+def _by_torch(value: object) -> bool:
     """Whether a function is torch's own, which replaces some of its functions when it loads more of itself."""
     code = getattr(value, "__code__", None)
     return code is not None and Path(code.co_filename).is_relative_to(Path(torch.__file__).parent)

@@ -32,7 +32,7 @@ class Closed(Exception):
     """The other side is gone."""
 
 
-def send(to: socket.socket, words: Mapping[str, Any], **tensors: Tensor) -> None:
+def send(to: socket.socket, words: Mapping[str, object], **tensors: Tensor) -> None:
     """Write one frame."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     data = safetensors.torch.save(plain, {"words": json.dumps(words)})

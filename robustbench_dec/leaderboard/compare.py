@@ -19,6 +19,7 @@ from robustbench_dec.attacking.evaluate import Limits
 from robustbench_dec.attacking.find_attack import Saved, attack_named, label
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard.intervals import holm, mcnemar, wilson
+from robustbench_dec.parts import Settings
 from robustbench_dec.running.cells import BATCH_SIZE, Request
 from robustbench_dec.running.cells import attack as attack_run
 from robustbench_dec.store.records import CellRecord
@@ -199,7 +200,7 @@ class Bench:
 
     def _complete(self, norm: str, universal: bool, eps: float) -> None:
         """Cells at this radius of all known attacks that have some at others."""
-        known: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
+        known: dict[tuple[str, str], tuple[str, Settings]] = {}
         there = set()
         for cell in self._stored(norm):
             if cell.universal != universal or cell.source_sha256 is not None:
@@ -338,11 +339,11 @@ def _radius(eps: float) -> float:
     return round(eps, 9)
 
 
-def _at_radius(cell: CellRecord, eps: float) -> dict[str, Any]:
+def _at_radius(cell: CellRecord, eps: float) -> Settings:
     """A cell's settings at another radius: a step size keeps its share of it."""
     if _radius(cell.eps) == _radius(eps):
         return dict(cell.settings)
-    settings: dict[str, Any] = cell.settings | {"eps": eps}
+    settings: Settings = cell.settings | {"eps": eps}
     if isinstance(settings.get("alpha"), float) and cell.eps:
         settings["alpha"] = round(settings["alpha"] / cell.eps, 9) * eps
     return settings

@@ -62,7 +62,7 @@ class Crew(ABC):
         """This process' rows of a stack that the writing process has; `like` tells their shape and type."""
 
     @abstractmethod
-    def announce(self, content: Any = None) -> Any:
+    def announce(self, content: object = None) -> Any:
         """What the writing process says, on every process: anything that JSON can hold."""
 
     @abstractmethod
@@ -122,7 +122,7 @@ class Alone(Crew):
         assert whole is not None
         return whole
 
-    def announce(self, content: Any = None) -> Any:
+    def announce(self, content: object = None) -> Any:
         return content
 
     def agree(self, losses: Tensor, save: bool, round: int) -> tuple[Tensor, bool]:
@@ -167,7 +167,7 @@ class OnRanks(Crew):
     def scatter(self, whole: Tensor | None, like: Tensor) -> Tensor:
         return self.ranks.scatter(whole, like, self.nodes)
 
-    def announce(self, content: Any = None) -> Any:
+    def announce(self, content: object = None) -> Any:
         return self.ranks.tell(content)
 
     def agree(self, losses: Tensor, save: bool, round: int) -> tuple[Tensor, bool]:

@@ -110,7 +110,7 @@ class Ranks:
             dist.all_reduce(values)
         return values
 
-    def tell(self, content: Any = None) -> Any:
+    def tell(self, content: object = None) -> Any:
         """What rank 0 says, on every rank: anything that JSON can hold."""
         text = json.dumps(content).encode() if self.writes else b""
         length = self.add(torch.tensor([len(text)], device=self.device))
@@ -172,7 +172,7 @@ class Ranks:
     def _others(self) -> list[int]:
         return [rank for rank in range(self.size) if rank != self.rank]
 
-    def _note_stop(self, *_: Any) -> None:
+    def _note_stop(self, *_: object) -> None:
         self._stopped = True
 
     @contextlib.contextmanager

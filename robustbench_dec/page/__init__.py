@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import pandas as pd
@@ -58,7 +57,7 @@ def render(
     )
 
 
-def embedded(data: Any) -> str:
+def embedded(data: object) -> str:
     """JSON for a <script type="application/json">: a "<" in a string can neither end that element nor open another."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 

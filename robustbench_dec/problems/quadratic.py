@@ -17,14 +17,14 @@ and g, which is bounded, supplies the nonconvexity; grad Phi is then Danskin's, 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from robustbench_dec.errors import BadInput
-from robustbench_dec.parts import Count, Seed, Size, must
+from robustbench_dec.parts import Count, Seed, Settings, Size, must
 from robustbench_dec.problem import Batch, Problem
 
 BOUND = must(" must be 0 or a positive number, or None for an unconstrained y", lambda bound: bound >= 0)
@@ -67,7 +67,7 @@ class Quadratic(Problem):
         if self.bound is not None and not self.coercive:
             raise BadInput("Phi has no minimum when y is bounded and A indefinite; set coercive to true, or no bound")
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         return super().settings() | {"dtype": str(self.dtype)}  # settings are told in JSON
 
     def start(self, seed: int) -> tuple[Tensor, Tensor]:

@@ -54,7 +54,7 @@ def _sparse(signed: Tensor) -> list[Any]:
     return _known[0][1]
 
 
-def _product(matrix: Any, vector: Tensor) -> Tensor:
+def _product(matrix: object, vector: Tensor) -> Tensor:
     """Of a dense or a sparse matrix."""
     return matrix @ vector if isinstance(matrix, Tensor) else torch.from_numpy(matrix @ vector.numpy())
 

@@ -28,7 +28,7 @@ from robustbench_dec.architecture import (
     pixel_statistics,
 )
 from robustbench_dec.errors import BadInput, raised
-from robustbench_dec.parts import Radius, Source, must, settable
+from robustbench_dec.parts import Radius, Settings, Source, must, settable
 from robustbench_dec.problem import Batch, Classifier
 
 MODELS = {(1, 8, 8): "cnn1", (1, 28, 28): "cnn2", (3, 32, 32): "cnn3"}
@@ -59,7 +59,7 @@ class Universal(Classifier):
     model_settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @classmethod
-    def make(cls, settings: Mapping[str, Any]) -> Self:
+    def make(cls, settings: Mapping[str, object]) -> Self:
         """From settings by name; those that the problem does not know are its network's."""
         own = {name: value for name, value in settings.items() if name in cls._own()}
         return super().make(own | {"model_settings": {name: settings[name] for name in settings if name not in own}})
@@ -76,7 +76,7 @@ class Universal(Classifier):
         """The problem's settings, without its network's."""
         return tuple(name for name in settable(cls) if name != "model_settings")
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Every setting by name, the network's own among them; a user's own file by the sha256 of its source."""
         source = self.blueprint.source
         named = {name: getattr(self, name) for name in self._own()} | dict(self.model_settings)

@@ -14,7 +14,7 @@ from robustbench_dec.store.bits import pack, unpack
 class Kept(MutableMapping[int, Part]):
     """The finished batches by number; those of a file that was written for another `key` are forgotten."""
 
-    def __init__(self, path: Path, key: Any) -> None:
+    def __init__(self, path: Path, key: object) -> None:
         self.path, self.key = path, files.digest(key)
         self._parts: dict[int, Part] = {}
         try:

@@ -16,6 +16,7 @@ from robustbench_dec.attacking.evaluate import Limits, attacked
 from robustbench_dec.attacking.find_attack import attack_named, label
 from robustbench_dec.attacking.scene import Scene
 from robustbench_dec.errors import BadInput
+from robustbench_dec.parts import Settings
 from robustbench_dec.problem import Classifier
 from robustbench_dec.running.attack_journal import Kept
 from robustbench_dec.store import locks, provenance
@@ -77,7 +78,7 @@ class Request:
         return _again, (given, settings, self.key)
 
 
-def _again(given: dict[str, Any], settings: dict[str, Any], key: CellKey) -> Request:
+def _again(given: dict[str, Any], settings: Settings, key: CellKey) -> Request:
     request = Request(attack=shelf.make(attack_named(given["name"]), settings), **given)
     if request.key != key:
         raise BadInput(f"the attack '{request.name}' was edited while a worker started; the same command starts anew")

@@ -113,7 +113,7 @@ def _holdings(problem: Classifier, nodes: int, seed: int) -> tuple[tuple[int, ..
     return tuple(tuple(row.bincount(minlength=len(problem.images.classes)).tolist()) for row in labels.cpu())
 
 
-def _as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+def _as_csv(rows: Sequence[Mapping[str, object]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()

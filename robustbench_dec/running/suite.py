@@ -126,7 +126,7 @@ def _work(
     results: Results,
     device: str,
     progress: bool,
-    saving: Mapping[str, Any],
+    saving: Mapping[str, object],
     show: Callable[[], None] | None,
 ) -> None:
     """One worker: go through the list, do what nobody else does, and again until all is done."""

@@ -13,6 +13,7 @@ from scipy.stats import qmc
 
 from robustbench_dec import files, shelf
 from robustbench_dec.errors import BadInput, Diverged
+from robustbench_dec.parts import Settings
 from robustbench_dec.problem import Classifier
 from robustbench_dec.running import cells
 from robustbench_dec.running.pool import side_by_side
@@ -29,7 +30,7 @@ LETTERS: Mapping[Literal["x", "y"], tuple[str, ...]] = {"x": ("eta_c", "eta_x"),
 class Trial(NamedTuple):
     """One point of a grid: a short run, and the cells that judge it."""
 
-    point: dict[str, Any]
+    point: Settings
     run: RunSpec
     attacks: list[cells.Request]
     names: dict[str, str]

@@ -4,12 +4,13 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import Field, PositiveFloat
 
 from robustbench_dec import files, shelf
 from robustbench_dec.errors import BadInput
+from robustbench_dec.parts import Settings
 from robustbench_dec.problems.quadratic import Quadratic
 from robustbench_dec.specs.run import NetworkSpec
 from robustbench_dec.specs.toml import Number, Strict, validated
@@ -27,8 +28,8 @@ class Task:
     """One run: a trainer by name with its settings, the bench's settings, a seed, and when to stop; resolved once."""
 
     trainer: str
-    trainer_settings: dict[str, Any]
-    bench: dict[str, Any]
+    trainer_settings: Settings
+    bench: Settings
     network: NetworkSpec
     seed: int
     goals: tuple[float, ...]
@@ -90,7 +91,7 @@ class MethodSpec(Strict):
     LU: bool
     HR: bool
     AR: bool
-    variants: dict[str, dict[str, Any]] = Field(min_length=1)
+    variants: dict[str, Settings] = Field(min_length=1)
     note: str | None = None
 
     @property
@@ -138,7 +139,7 @@ class Spec(Strict):
     goals: list[PositiveFloat] = Field(min_length=1)
     heterogeneity: list[Number] = Field(min_length=2, max_length=2)
     budget: int = Field(ge=1)
-    bench: dict[str, Any]
+    bench: Settings
     network: NetworkSpec
     server: NetworkSpec
     tune: GridSpec
@@ -174,7 +175,7 @@ class Spec(Strict):
             schema=self.schema_version,
         )
 
-    def _window(self, settings: Mapping[str, Any]) -> int:
+    def _window(self, settings: Mapping[str, object]) -> int:
         return self.judge.window if settings.get("batch", self.bench["m"]) < self.bench["m"] else 1
 
 

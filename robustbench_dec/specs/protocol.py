@@ -15,6 +15,7 @@ from scipy.stats import qmc
 
 from robustbench_dec import shelf
 from robustbench_dec.errors import BadInput
+from robustbench_dec.parts import Settings
 from robustbench_dec.specs.run import AttackSpec, NetworkSpec, RunSpec
 from robustbench_dec.specs.table import Seeds
 from robustbench_dec.specs.toml import Number, Strict, validated
@@ -35,7 +36,7 @@ class Candidate(Strict):
     """One way to handle the data."""
 
     title: str
-    problem: dict[str, Any]
+    problem: Settings
 
 
 class Block(Strict):
@@ -45,7 +46,7 @@ class Block(Strict):
     rounds: Count
     near: Annotated[float, Field(ge=0, description="accuracies that are as good as the best one")]
     radii: list[Number] = Field(min_length=1)
-    problem: dict[str, Any]
+    problem: Settings
     candidates: list[Candidate] = Field(min_length=1)
     attacks: list[AttackSpec]
     tuning: list[TuningAttack]
@@ -70,7 +71,7 @@ class Protocol(Strict):
     clean_within: float = Field(ge=0)
     box: dict[str, tuple[Number, Number]]
     network: NetworkSpec
-    methods: dict[str, dict[str, Any]]
+    methods: dict[str, Settings]
     blocks: list[Block]
     sha256: str = Field(default="", exclude=True, description="of the text; not in the file")
 
@@ -113,7 +114,7 @@ class Protocol(Strict):
         point: dict[str, float],
         seed: int,
         rounds: int,
-        **more: Any,
+        **more: object,
     ) -> RunSpec:
         """One run under the protocol."""
         radius = {"eps": point[RADIUS]} if RADIUS in point else {}

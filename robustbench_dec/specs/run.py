@@ -16,6 +16,7 @@ from robustbench_dec.network import Network
 from robustbench_dec.networks import topology
 from robustbench_dec.networks.faults import Faults
 from robustbench_dec.networks.simulated import SimulatedNetwork
+from robustbench_dec.parts import Settings
 from robustbench_dec.problem import Problem
 from robustbench_dec.specs.budget import Budget
 from robustbench_dec.specs.toml import Number, Strict
@@ -61,9 +62,9 @@ class NetworkSpec(Strict):
         """
         return join(self.build(), self.faults, (seed, self.seed))
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Every setting; a matrix file by its bytes, because its path does not tell what is in it."""
-        settings: dict[str, Any] = self.model_dump(mode="json", exclude={"matrix"})
+        settings: Settings = self.model_dump(mode="json", exclude={"matrix"})
         known = self.matrix is not None and self.matrix.is_file()
         return settings | {"matrix_sha256": files.sha256(self.matrix) if known and self.matrix else None}
 
@@ -95,10 +96,10 @@ class RunSpec:
     changes nothing under it. Sent to another process it is resolved again there, and refused if it is another run now.
     """
 
-    problem: dict[str, Any]
+    problem: Settings
     network: NetworkSpec
     trainer: str
-    trainer_settings: dict[str, Any]
+    trainer_settings: Settings
     rounds: int | None
     seed: int
     curve: list[AttackSpec]

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, model
 
 from robustbench_dec import files
 from robustbench_dec.errors import BadInput
+from robustbench_dec.parts import Settings
 from robustbench_dec.specs.limits import LARGEST_SEED
 from robustbench_dec.specs.run import AttackSpec, NetworkSpec, RunSpec
 from robustbench_dec.specs.toml import Number, Strict, content, validated
@@ -31,14 +32,14 @@ class BlockSpec(Strict):
 
     title: str
     titles: dict[str, str] = {}
-    problem: dict[str, Any]
+    problem: Settings
     network: NetworkSpec | None = None
     rounds: int | None = Field(default=None, ge=1)
     sfo: int | None = Field(default=None, ge=1)
     exchanges: int | None = Field(default=None, ge=1)
     seeds: Seeds | None = Field(default=None, description="those of the table's that it has, where not all")
-    trainers: dict[str, dict[str, Any]]
-    problems: dict[str, dict[str, Any]] = Field(default={}, description="what an entry's problem has otherwise")
+    trainers: dict[str, Settings]
+    problems: dict[str, Settings] = Field(default={}, description="what an entry's problem has otherwise")
     attacks: list[AttackSpec] = []
     curve: list[AttackSpec] = []
 
@@ -53,7 +54,7 @@ class Profile(Strict):
     exchanges: int | None = Field(default=None, ge=1)
     n_examples: int | None = Field(default=None, ge=1)
     curve_points: int | None = Field(default=None, ge=1)
-    attacks: dict[str, dict[str, Any]] = {}
+    attacks: dict[str, Settings] = {}
 
 
 class DrawnSpec(Strict):
@@ -124,7 +125,7 @@ class Spec(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_blocks(cls, content: Any) -> Any:
+    def _fill_blocks(cls, content: object) -> Any:
         """What stands under [defaults] stands in every block that does not say otherwise."""
         if not isinstance(content, dict) or not isinstance(content.get("blocks"), list):
             return content
@@ -165,7 +166,7 @@ class Spec(Strict):
             return self.network
         return self.network.model_copy(update={name: getattr(changes, name) for name in changes.model_fields_set})
 
-    def run(self, block: BlockSpec, entry: str, seed: int, **changes: Any) -> RunSpec:
+    def run(self, block: BlockSpec, entry: str, seed: int, **changes: object) -> RunSpec:
         """One run of a block; `changes` replace its fields. "gt_gda cta" is the trainer gt_gda, entered once more."""
         fields: dict[str, Any] = {
             "problem": block.problem | block.problems.get(entry, {}),
@@ -185,7 +186,7 @@ class Spec(Strict):
         return RunSpec(**(fields | changes))
 
 
-def _over(defaults: Any, said: Any) -> Any:
+def _over(defaults: object, said: object) -> Any:
     """`said`, and what it leaves out of `defaults`, table by table."""
     if not isinstance(defaults, dict) or not isinstance(said, dict):
         return said

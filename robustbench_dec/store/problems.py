@@ -2,10 +2,10 @@
 
 import functools
 import json
-from typing import Any
 
 from robustbench_dec import shelf
 from robustbench_dec.errors import BadInput
+from robustbench_dec.parts import Settings
 from robustbench_dec.problem import Classifier, Problem
 from robustbench_dec.store.records import RunRecord
 
@@ -42,5 +42,5 @@ def problem_of(record: RunRecord) -> Classifier:
 @functools.cache
 def _problem(cls: type[Classifier], settings: str, digests: tuple[str, ...]) -> Classifier:
     """One for all records that tell the same settings and the same files."""
-    given: dict[str, Any] = json.loads(settings)
+    given: Settings = json.loads(settings)
     return shelf.make(cls, given)

@@ -10,13 +10,14 @@ Records are frozen, and are read and written sealed (see files.py) by the store 
 """
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from robustbench_dec import files
 from robustbench_dec.architecture import Architecture
+from robustbench_dec.parts import Settings
 from robustbench_dec.store.bits import unpack
 
 SCHEMA = 2
@@ -75,7 +76,7 @@ class Made(Record):
 class CurveSettings(Record):
     """What a curve shows, at how many points, on how many images."""
 
-    attacks: tuple[dict[str, Any], ...]
+    attacks: tuple[Settings, ...]
     points: int
     examples: int
 
@@ -107,9 +108,9 @@ class RunSettings(Record):
     A part's settings stand beside its `name` on the shelf, or file.py:Class and the `source_sha256` of a user's file.
     """
 
-    problem: dict[str, Any]
-    network: dict[str, Any]
-    trainer: dict[str, Any]
+    problem: Settings
+    network: Settings
+    trainer: Settings
     rounds: int | None
     sfo: int | None
     exchanges: int | None
@@ -190,7 +191,7 @@ class CellRecord(Made):
     attack: str
     submitted: Literal["", "user", "reference"]
     source_sha256: str | None
-    settings: dict[str, Any]
+    settings: Settings
     norm: str
     eps: float
     universal: bool
@@ -235,9 +236,9 @@ class DivergedRecord(Record):
 class ClaimSettings(Record):
     """All that decides the numbers of a table of claims' run, and what its id is a digest of."""
 
-    bench: dict[str, Any]
-    network: dict[str, Any]
-    trainer: dict[str, Any]
+    bench: Settings
+    network: Settings
+    trainer: Settings
     goals: tuple[float, ...]
     budget: int
     seed: int

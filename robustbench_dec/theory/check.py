@@ -4,7 +4,7 @@ The bench is the quadratic, whose solution is known, on a ring of 10 very differ
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -93,7 +93,7 @@ def walk(trainer: Trainer, problem: Quadratic, device: str, seed: int = 0) -> li
     return path
 
 
-def same(first: Any, second: Any) -> bool:
+def same(first: Iterable[Tensor], second: Iterable[Tensor]) -> bool:
     """Whether two states have the same bits; a NaN is like another."""
     return all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(first, second, strict=True))
 

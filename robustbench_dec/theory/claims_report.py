@@ -106,7 +106,7 @@ def seen_HR(specification: Spec, method: MethodSpec, cells: pd.DataFrame) -> See
     return Seen(None, "no goal reached on slightly different nodes")
 
 
-def _spread(above: Any, below: Any, cost: str) -> str:
+def _spread(above: object, below: object, cost: str) -> str:
     """The least and the largest ratio that any two seeds have."""
     least = getattr(above, f"{cost}_min") / getattr(below, f"{cost}_max")
     most = getattr(above, f"{cost}_max") / getattr(below, f"{cost}_min")

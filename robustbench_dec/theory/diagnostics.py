@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pandas as pd
 import torch
@@ -44,6 +44,22 @@ from robustbench_dec.store import provenance
 from robustbench_dec.trainer import Trainer
 
 
+class Exact(Protocol):
+    """What is known in closed form of a problem that all nodes together hold: constants, Phi, the maximiser."""
+
+    @property
+    def l(self) -> float: ...  # noqa: E743 (the paper's letter)
+
+    @property
+    def mu(self) -> float: ...
+
+    def y_hat(self, x: Tensor) -> Tensor: ...
+
+    def phi(self, x: Tensor) -> Tensor: ...
+
+    def grad_phi(self, x: Tensor) -> Tensor: ...
+
+
 class Onlooker(Oracle):
     """An oracle that adds up how far from the round's start gradients are asked for, and sees how noisy they are."""
 
@@ -57,7 +73,7 @@ class Onlooker(Oracle):
         self.x_bar, self.y_bar = x_bar, y_bar
         self.E_x = self.E_y = self.sigma2 = 0.0
 
-    def end_round(self, x_new: Tensor, y_new: Tensor, exact: Any) -> tuple[float, ...]:
+    def end_round(self, x_new: Tensor, y_new: Tensor, exact: Exact) -> tuple[float, ...]:
         """What was seen in the round that has led to these means, as IN_A_ROUND names it."""
         assert self.x_bar is not None and self.y_bar is not None
         moved = (x_new - self.x_bar, y_new - self.y_bar, exact.y_hat(self.x_bar) - y_new)
@@ -174,7 +190,7 @@ class Condition(NamedTuple):
         return self.value <= self.limit * (1 + 1e-12)  # a limit itself is admissible, however it was rounded
 
 
-def constants(trainer: Trainer, exact: Any, net: Network) -> Constants:
+def constants(trainer: Trainer, exact: Exact, net: Network) -> Constants:
     """The numbers of a run; eta_x and eta_y stand for local step sizes where a trainer has no others."""
     settings = trainer.settings()
     eta_c, eta_d = (settings.get(name, settings.get(other)) for name, other in (("eta_c", "eta_x"), ("eta_d", "eta_y")))
@@ -197,7 +213,7 @@ def inside(which: str, problem: Problem, trainer: Trainer, network: NetworkSpec)
     return known.widest() if which == "lemmas" else known.admissible()
 
 
-def quantities(state: Any, problem: Problem, shards: Batch, exact: Any, l: float) -> dict[str, float]:  # noqa: E741
+def quantities(state: Any, problem: Problem, shards: Batch, exact: Exact, l: float) -> dict[str, float]:  # noqa: E741
     """All that can be said at the start of a round; nothing is charged."""
     X, Y, C, D = state.X, state.Y, state.C, state.D
     x_bar, y_bar = X.mean(0), Y.mean(0)
@@ -264,7 +280,7 @@ def diagnose(
             f"diagnostics need a problem whose Phi is known, quadratic or robust_logistic, not {type(problem).__name__}"
         )
     began = time.perf_counter()
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, float]] = []
     lowest = math.inf
     unsaid = uncovered(problem, trainer, network)
     for seed in seeds:
@@ -301,10 +317,10 @@ def diagnose(
 
 
 def _rows(
-    trainer: Trainer, oracle: Onlooker, net: Network, exact: Any, budget: Budget, progress: bool
-) -> list[dict[str, Any]]:
+    trainer: Trainer, oracle: Onlooker, net: Network, exact: Exact, budget: Budget, progress: bool
+) -> list[dict[str, float]]:
     """Train with one seed; what is seen at the start of every round and in it."""
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, float]] = []
     now: dict[str, float] = {}
 
     def size(state: Any) -> float:
