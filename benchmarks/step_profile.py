@@ -56,6 +56,7 @@ def main() -> None:
             state = trainer.step(trainer.init(oracle, net), oracle, net)
             found = profiled(functools.partial(trainer.step, state, oracle, net), settings["K"])
             rows += [dataset | {"work": method} | row for row in found]
+        assert isinstance(problem, Classifier)
         images, labels = problem.images.train_images[:500].float() / 255, problem.images.train_labels[:500]
         attack = attack_named("pgd").make({"eps": 0.1, "steps": PGD_STEPS})
         pgd = functools.partial(attack.perturb, problem.module(state.X[0]), images, labels)
