@@ -73,7 +73,8 @@ def share_of_cores(jobs: int) -> Iterator[int]:
 @contextlib.contextmanager
 def pool(workers: int, threads: int) -> Iterator[Callable[..., Future[Any]]]:
     """`submit` of a pool of so many processes with so many threads each; a failure inside ends them all."""
-    context = get_context("spawn")  # torch's threads do not survive a fork
+    context = get_context("forkserver")  # torch's threads do not survive a fork of this process
+    context.set_forkserver_preload(["robustbench_dec.running.suite"])  # imported once, not by every worker
     started, ended = context.Value("i", 0), Event()
     with progress_bars.shared_terminal() as terminal:
         executor = ProcessPoolExecutor(

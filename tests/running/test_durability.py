@@ -33,7 +33,7 @@ from robustbench_dec.running.attack_journal import Kept
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store import locks
 from robustbench_dec.store.results import Results
-from tests.support import ROOT, by_path
+from tests.support import ROOT, by_path, processes
 from tests.support.tiny import Made
 
 pytestmark = pytest.mark.slow  # kills, workers and retrainings
@@ -51,6 +51,7 @@ def _by_path(path: Path) -> Any:
 
 
 faults = _by_path(ROOT / "benchmarks" / "faults.py")
+faults.context = processes.context
 
 
 def tiny(made: Made, method: int = 1) -> spec.RunSpec:
@@ -369,30 +370,15 @@ def test_a_sweep_that_is_killed_five_times_ends_with_the_files_of_an_undisturbed
     assert not leftovers(home)
 
 
-MINE = """
-import os
-from dataclasses import dataclass
-from robustbench_dec.attack import Attack
-
-@dataclass(frozen=True)
-class Mine(Attack):
-    def perturb(self, model, images, labels):
-        with open({log!r}, "a") as handle:
-            handle.write(f"{{self.eps}} {{os.getpid()}}\\n")
-        return images
-"""
-
-
 def test_eight_processes_in_one_folder_do_everything_once(tmp_path: Path) -> None:
-    log, mine = tmp_path / "log", tmp_path / "mine.py"
-    mine.write_text(MINE.format(log=str(log)))
-    radii = [0.05, 0.1, 0.15, 0.2]
-    attack = f'[[blocks.attacks]]\nname = "{mine}:Mine"\neps = {radii}\n'
+    log, radii = tmp_path / "log", [0.05, 0.1, 0.15, 0.2]
+    attack = f'[[blocks.attacks]]\nname = "fgsm"\neps = {radii}\n'
     home = faults.prepare(tmp_path / "home", faults.TABLE.split("[[blocks.attacks]]")[0] + attack)
-    processes = [faults.sweep(home) for _ in range(8)]
+    words = ("table", home / "tables" / "faults.toml", "--results", home / "results", "--jobs", 1)
+    eight = [processes.logging_command(log, *words) for _ in range(8)]
     path, reads, most = home / "results" / "leaderboard.csv", 0, 0
     inodes: dict[str, set[int]] = {}
-    while any(process.is_alive() for process in processes):
+    while any(process.is_alive() for process in eight):
         with contextlib.suppress(FileNotFoundError):
             for written in (home / "results").glob("runs/*/run.json"):
                 inodes.setdefault(written.parent.name, set()).add(written.stat().st_ino)
@@ -401,17 +387,26 @@ def test_eight_processes_in_one_folder_do_everything_once(tmp_path: Path) -> Non
             assert list(rows.columns) == list(leaderboard.COLUMNS) and len(rows) >= most
             reads, most = reads + 1, len(rows)
         time.sleep(0.02)  # the readers' share of the cores is small
-    assert [process.exitcode for process in processes] == [0] * 8
-    computed = [line.split()[0] for line in log.read_text().splitlines()]
+    assert [process.exitcode for process in eight] == [0] * 8
+    computed = log.read_text().split()
     assert sorted(computed) == sorted(str(eps) for eps in radii * 2)  # on two runs
     assert [len(seen) for seen in inodes.values()] == [1, 1]  # run.json was written once
     assert reads and len(leaderboard.read(path)) == 2 * len(radii)
     assert not leftovers(home)
 
 
+FAILING = """
+from robustbench_dec.attack import Attack
+
+class Mine(Attack):
+    def perturb(self, model, images, labels):
+        raise RuntimeError("boom")
+"""
+
+
 def test_a_failure_of_one_worker_ends_all(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
-    mine.write_text(MINE.format(log=str(tmp_path / "log")).replace("return images", "raise RuntimeError('boom')"))
+    mine.write_text(FAILING)
     attack = f'[[blocks.attacks]]\nname = "{mine}:Mine"\neps = [0.1]\n'
     home = faults.prepare(tmp_path / "home", faults.TABLE.split("[[blocks.attacks]]")[0] + attack)
     wanted = spec.read(home / "tables" / "faults.toml")
@@ -425,34 +420,45 @@ def beside_progress(err: str) -> list[str]:
     return [line for line in err.splitlines() if " so far" not in line]
 
 
+LONGER = faults.TABLE.replace("rounds = 40", "rounds = 100")
+"""Long enough to be stopped in the middle."""
+
+
+def first_lock(home: Path, begun: processes.Command) -> Path:
+    """The lock of the first run that a worker trains; the other worker trains too or is about to."""
+    while not begun.ended():
+        for lock in (home / "results").glob("runs/*/.run.json.lock"):
+            if lock.read_text():
+                return lock
+        time.sleep(0.01)
+    raise AssertionError(f"nobody trains: {begun.result(0)}")
+
+
+def table_with_two_workers(home: Path) -> processes.Command:
+    words = (home / "tables" / "faults.toml", "--results", home / "results", "--jobs", 2)
+    return processes.Command(home.parent, "table", *words)
+
+
 def test_a_killed_worker_is_told_in_one_sentence_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    home = faults.prepare(tmp_path / "home", faults.TABLE.replace("rounds = 40", "rounds = 200"))
+    home = faults.prepare(tmp_path / "home", LONGER)
     begun = table_with_two_workers(home)
-    while begun.poll() is None and not list((home / "results").glob("runs/*/.run.json.lock")):
-        time.sleep(0.01)
-    (lock, *_) = (home / "results").glob("runs/*/.run.json.lock")
-    while not lock.read_text():
-        time.sleep(0.01)
-    os.kill(json.loads(lock.read_text())["pid"], signal.SIGKILL)
-    out, err = begun.communicate(timeout=300)
-    assert (begun.returncode, out) == (2, ""), err
+    os.kill(json.loads(first_lock(home, begun).read_text())["pid"], signal.SIGKILL)
+    code, out, err = begun.result(300)
+    assert (code, out) == (2, ""), err
     (sentence,) = beside_progress(err)
     assert sentence.startswith("robustbench-dec: one of the workers was killed"), err
-    finished = table_with_two_workers(home)
-    _, err = finished.communicate(timeout=600)
-    assert (finished.returncode, beside_progress(err)) == (0, [])
+    code, _, err = table_with_two_workers(home).result(600)
+    assert (code, beside_progress(err)) == (0, [])
     assert not leftovers(home)
 
 
 def test_ctrl_c_ends_all_workers_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    table = faults.TABLE.replace("rounds = 40", "rounds = 200")  # long enough to be stopped in the middle
-    undisturbed, home = (faults.prepare(tmp_path / name, table) for name in ("undisturbed", "stopped"))
+    undisturbed, home = (faults.prepare(tmp_path / name, LONGER) for name in ("undisturbed", "stopped"))
     begun = table_with_two_workers(home)
-    while begun.poll() is None and not list((home / "results").glob("runs/*/.run.json.lock")):
-        time.sleep(0.01)  # until the first worker trains; the other one trains too or is about to
+    first_lock(home, begun)
     os.killpg(begun.pid, signal.SIGINT)  # as a terminal does: to the command and its workers alike
-    out, err = begun.communicate(timeout=300)
-    assert begun.returncode == 130, err
+    code, out, err = begun.result(300)
+    assert code == 130, err
     assert out == ""
     assert beside_progress(err) == ["robustbench-dec: stopped; the same command goes on where this one was"]
     assert not list((home / "results").glob("runs/*/run.json"))  # it was in the middle of its work
@@ -460,9 +466,9 @@ def test_ctrl_c_ends_all_workers_and_the_same_command_goes_on(tmp_path: Path) ->
     while is_there(begun.pid) and time.monotonic() < given_up:
         time.sleep(0.02)  # what multiprocessing starts beside the workers ends by itself, after them
     assert not is_there(begun.pid)
-    for finished in (table_with_two_workers(home), table_with_two_workers(undisturbed)):
-        _, err = finished.communicate(timeout=600)
-        assert (finished.returncode, beside_progress(err)) == (0, [])
+    code, _, err = table_with_two_workers(home).result(600)
+    assert (code, beside_progress(err)) == (0, [])
+    faults.finish(undisturbed)
     assert faults.differences(home, undisturbed) == []
     assert not leftovers(home)
 
@@ -474,19 +480,6 @@ def is_there(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def table_with_two_workers(home: Path) -> "subprocess.Popen[str]":
-    """The command, as a terminal starts it: at the head of a process group of its own, and open to Ctrl-C.
-
-    What a script starts by `&` ignores SIGINT, and so would all that the tests start if they were started like that.
-    """
-    words = [home / "tables" / "faults.toml", "--results", home / "results", "--jobs", 2]
-    return subprocess.Popen(
-        [sys.executable, "-m", "robustbench_dec", "table", *map(str, words)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
 
 
 # Disks
