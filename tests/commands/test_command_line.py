@@ -234,7 +234,7 @@ def test_claims_are_rendered_from_measured_runs_only(command: Run, refused: Call
         ("table2", "figures", "layout 'figures' shows Phi, but block 'MNIST' has none; layout 'attacks' would do"),
         ("figures", "attacks", "[steps] are for figures, not for layout 'attacks'; layout 'figures' would do"),
         ("figures", "networks", "[steps] are for figures, not for layout 'networks'; layout 'figures' would do"),
-        ("figures", "poster", "no layout 'poster'; there are: attacks, networks, figures, claims"),
+        ("figures", "poster", "no layout 'poster'; there are: attacks, networks, figures, methods, claims, protocol"),
     ],
 )
 def test_a_layout_that_does_not_fit_is_refused_before_any_work(
