@@ -210,7 +210,7 @@ def draw(
         ]
         across = min(len(handles), 6 if len(columns) > 3 else 3)
         figure.legend(handles=handles, loc="outside upper left", ncols=across, frameon=False, handlelength=2.2)
-        words = textwrap.fill(_words(frame), 52 * max(2, len(columns)))
+        words = textwrap.fill(_words(frame), 46 * max(2, len(columns)))
         figure.supxlabel(words, fontsize=7, color="0.35", x=0.01, ha="left")
         return {stem.with_name(f"{stem.name}.{kind}"): style.drawn(figure, kind) for kind in ("png", "pdf")}
 
