@@ -49,14 +49,17 @@ def attack(
     from robustbench_dec.store.results import run_at
 
     run = run_at(folder)
+    problem = problem_of(run.record)
     cls, strengths = attack_named(attack), parse_settings(settings)
+    if "eps" in strengths:
+        raise BadInput("the radius of an attack is given by --eps, not by --set eps=...")
     attacks = [(attack, shelf.make(cls, {"eps": radius, **strengths})) for radius in radii(eps)]
     limits = Limits(max_passes, max_seconds, max_memory)
     wanted = cells.requests(attacks, run.record.seed, n_examples=n_examples, limits=limits)
     checked(device)
     missing = any(run.cell(request.key).usable() is None for request in wanted)
     model = zoo.of_run(run).model(device) if missing else None  # a checkpoint may be elsewhere, cells need none
-    made = cells.attack(run, wanted, problem=problem_of(run.record), device=device, model=model)
+    made = cells.attack(run, wanted, problem=problem, device=device, model=model)
     tell(map(_line, made), [cell.model_dump(mode="json", exclude={"bits"}) for cell in made], as_json)
 
 

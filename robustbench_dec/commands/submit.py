@@ -31,7 +31,10 @@ def score(
     from robustbench_dec.store import zoo
     from robustbench_dec.store.results import Results as Store
 
-    (radius,) = radii(eps)
+    asked = radii(eps)
+    if len(asked) != 1:
+        raise BadInput(f"images are scored at one radius, not at {len(asked)}; give one --eps")
+    (radius,) = asked
     wanted = Images(images, norm, radius, n_examples)
     entries = zoo.chosen(model, Store(stored))
     if len(entries) != 1:

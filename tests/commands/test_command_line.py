@@ -365,6 +365,7 @@ def test_training_that_cannot_be_is_refused_in_one_sentence(
 NOT_THESE = {
     "publish",
     "withdraw",
+    "flags",
     "data",
     "list",
     "audit",
@@ -383,6 +384,7 @@ DEVICES: dict[str, list[str | Path]] = {
     "compare": ["--attack", "fgsm", "--results", "results"],
     "check": ["k_gt", "--set", "eta_c=0.1"],
     "diagnose": [],
+    "score": ["images.safetensors", "--model", "mnist/k_gt", "--eps", "0.1"],
 }
 
 
@@ -414,6 +416,7 @@ def test_a_matrix_that_does_not_fit_is_refused_in_one_sentence(
     [
         (["--attack", "square"], "no attack 'square'; there are: fgsm, pgd, strong, uap"),
         (["--eps", "-0.1"], "0 or more, not -0.1"),
+        (["--set", "eps=0.3"], "given by --eps, not by --set eps"),
         (["--eps", "0.1,"], "expected a number"),
         (["--set", "step=3"], "PGD has no setting 'step'; there are: eps, steps"),
         (["--set", "steps=2"], "cannot reach the radius"),

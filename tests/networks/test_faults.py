@@ -348,7 +348,7 @@ def test_every_setting_of_a_network_is_told_and_the_committed_runs_have_their_id
     assert list(settings) == ["graph", "nodes", "weights", "pi", "probability", "seed", *faults, "matrix_sha256"]
     assert spec.NetworkSpec(loss=0, stragglers=0.0, varying=False).settings() == settings
     here = {folder.name for folder in (tracked / "results" / "runs").iterdir()}
-    for name in ("table2", "figures"):
+    for name in ("table2", "robust-network"):
         assert {run.id for _, run in spec.read(tracked / "tables" / f"{name}.toml").runs()} <= here
 
 

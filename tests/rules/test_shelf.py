@@ -279,7 +279,7 @@ for kind in ("trainer", "attack"):
     assert (paper.key, paper.authors, paper.title) == ("nobody2026new", "Ann Nobody, Bo M\u00fcller", "A New Part")
 block = Block("MNIST", "mnist", ("brand_new",), (("brand_new", 0.1),))
 entries = {block.key("brand_new", column): Mean(0.5, 0.1, 2) for column in block.all_columns}
-shown = table._markdown([block], entries, "", [], frozenset())
+shown = table._markdown([block], entries, "", [], frozenset(), frozenset())
 assert "| Mine |" in shown and "New-FGM" in shown, shown
 print("all follows")
 """

@@ -281,7 +281,7 @@ SENTENCES = {
         "DGDAVR's q, the period of restarts, must be at least 1 step, not 0",
     ),
     "unknown trainer": (["--trainer", "adam"], "no trainer 'adam'; there are: "),
-    "unknown problem": (["--problem", "cubic"], "no problem 'cubic'; there are: quadratic, "),
+    "unknown problem": (["--problem", "cubic"], "no problem 'cubic'; there are: adversarial, quadratic, "),
     "no corrections": (
         ["--trainer", "gt_gda"],
         "diagnostics need a trainer with the states X, Y, C, D, but GT-GDA has no C",
