@@ -22,6 +22,10 @@ setup: .venv/installed
 		{ echo "Python 3.11 or newer is needed, not '$(PYTHON)'; set PYTHON=/path/to/python3.11" >&2; exit 2; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 torchvision==0.28.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+.venv/tested: .venv/installed  # what only tests and lint need
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
 	@touch $@
 
@@ -74,7 +78,7 @@ docs: setup .venv/docs/installed  # docs/built/index.html; a warning or a broken
 	$(BIN)/python -m doctest -o ELLIPSIS docs/python.md
 	.venv/docs/bin/sphinx-build -q -W --keep-going -b html docs docs/built
 
-lint: setup
+lint: .venv/tested
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
