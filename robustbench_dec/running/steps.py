@@ -13,7 +13,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,7 @@ from torch import Tensor, as_tensor
 from robustbench_dec import bars, files, shelf
 from robustbench_dec.errors import BadInput, Diverged
 from robustbench_dec.oracle import Oracle
+from robustbench_dec.parts import LocalSteps
 from robustbench_dec.problems.robust_logistic import RobustLogistic
 from robustbench_dec.running.loop import Watch, rounds
 from robustbench_dec.specs.budget import cost
@@ -125,7 +126,8 @@ class _Trial:
 def settled(settings: Mapping[str, Any], trainer: type[Trainer], point: Point, N: int) -> dict[str, Any]:
     """An entry's settings with the step sizes of a point."""
     x, y = ("eta_c", "eta_d") if "eta_c" in trainer.__dataclass_fields__ else ("eta_x", "eta_y")
-    local = settings.get("K", 1) if x == "eta_c" else 1
+    local_steps = get_type_hints(trainer, include_extras=True).get("K") == LocalSteps  # DREAM's K are gossips
+    local = settings.get("K", 1) if local_steps else 1
     return {**settings, x: point[0] / local, y: point[1] / (N * local)}
 
 

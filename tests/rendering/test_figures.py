@@ -211,6 +211,8 @@ def test_the_box_grows_for_all_entries_until_the_best_points_lie_inside() -> Non
 def test_local_steps_share_a_rounds_step_size() -> None:
     settings = steps.settled({"K": 5, "batch": 64}, steps.trainer_class("dec_fedtrack K=5"), (3.0, 0.3), 1000)
     assert settings == {"K": 5, "batch": 64, "eta_c": 3 / 5, "eta_d": 0.3 / 5000}
+    settings = steps.settled({"K": 5}, steps.trainer_class("local_sgda"), (3.0, 0.3), 1000)
+    assert settings == {"K": 5, "eta_x": 3 / 5, "eta_y": 0.3 / 5000}
     assert steps.settled({"K": 2}, steps.trainer_class("dream"), (3.0, 0.3), 1000)["eta_x"] == 3  # K gossips
 
 
@@ -269,11 +271,17 @@ def test_every_entry_has_the_same_trials_on_a_seed_that_is_not_reported(name: st
     assert {entry.partition(" ")[0] for entry in wanted.blocks[0].trainers if entry.endswith(" cta")} == twice
 
 
-def test_the_second_page_asks_for_both_splits_and_three_numbers_of_local_steps() -> None:
-    wanted = spec.read(ROOT / "tables" / "figures-split.toml")
-    assert wanted.steps is not None and wanted.steps.seed not in wanted.seeds
-    assert {block.problem["split"] for block in wanted.blocks} == {"label", "dirichlet(0.1)"}
-    assert [s["K"] for entry, s in wanted.blocks[0].trainers.items() if entry.startswith("dec_fedtrack")] == [1, 5, 20]
+def test_the_second_page_has_the_first_ones_rule_for_three_splits_and_three_numbers_of_local_steps() -> None:
+    first, second = (spec.read(ROOT / "tables" / f"{name}.toml") for name in ("figures", "figures-split"))
+    assert second.steps == first.steps and second.network == first.network and second.seeds == first.seeds
+    splits = {dataset: set() for dataset in ("phishing", "a9a")}  # type: dict[str, set[str]]
+    for block in second.blocks:
+        splits[block.problem["dataset"]].add(block.problem["split"])
+        assert block.sfo == first.blocks[0].sfo and block.exchanges == 50
+        for method in ("dec_fedtrack", "local_sgda"):
+            counts = [s["K"] for entry, s in block.trainers.items() if entry.startswith(method)]
+            assert counts == {"dec_fedtrack": [1, 5, 20], "local_sgda": [5, 20]}[method]
+    assert set(map(frozenset, splits.values())) == {frozenset({"iid", "label", "dirichlet(0.1)"})}
 
 
 def test_a_layout_that_does_not_fit_the_problem_is_refused(small: spec.Spec) -> None:
