@@ -25,31 +25,40 @@ class Dealt:
     out: Annotated[Path, typer.Option(help="With --plot: the folder for the .png and .pdf.")] = Path("out")
 
 
+Split = dict[str, list[str] | list[list[int]]]
+
+
 @grouped
 def data(
     names: Annotated[list[str], typer.Argument(help="Data sets, for example: mnist cifar10.")],
     dealt: Dealt,
     folder: Annotated[Path | None, typer.Option(help="Where to keep them (default ./data).")] = None,
     mirror: Annotated[Path | None, typer.Option(help="An offline copy (default $ROBUSTBENCH_DEC_MIRROR).")] = None,
+    as_json: Json = False,
 ) -> None:
     """Fetch data sets and verify every byte; with --split, show which node holds how many samples of each class."""
     from robustbench_dec import data as sets
 
     if dealt.plot and dealt.split is None:
         raise BadInput("--plot draws who holds what, so it needs a --split, for example --split 'dirichlet(0.1)'")
+    found: list[dict[str, object]] = []
     for name in names:
         paths = sets.fetch(name, folder=folder, mirror=mirror)
-        typer.echo(
-            f"{name}: " + (f"{len(paths)} files verified in {paths[0].parent}" if paths else "bundled, verified")
-        )
-    for name in names if dealt.split is not None else ():
-        _show_split(name, dealt, folder, mirror)
+        there = f"{len(paths)} files verified in {paths[0].parent}" if paths else "bundled, verified"
+        found.append({"name": name, "files": [str(path) for path in paths]})
+        if not as_json:
+            typer.echo(f"{name}: {there}")
+    for fact in found if dealt.split is not None else ():
+        lines, split = _show_split(str(fact["name"]), dealt, folder, mirror)
+        fact |= split
+        if not as_json:
+            tell(lines, split, as_json)
+    if as_json:
+        tell([], found, as_json)
 
 
-def _show_split(name: str, dealt: Dealt, folder: Path | None, mirror: Path | None) -> None:
-    """A table of nodes x classes, and the picture where it is asked for."""
-    import re
-
+def _show_split(name: str, dealt: Dealt, folder: Path | None, mirror: Path | None) -> tuple[list[str], Split]:
+    """A table of nodes x classes, in lines and for programs; and the picture where it is asked for."""
     from robustbench_dec import data as sets
     from robustbench_dec import files, titles
 
@@ -57,19 +66,21 @@ def _show_split(name: str, dealt: Dealt, folder: Path | None, mirror: Path | Non
     shares = sets.split(images.train_labels, dealt.nodes, str(dealt.split), dealt.seed)
     counts = sets.holdings(images.train_labels, shares, len(images.classes))
     width = max(6, *(len(each) for each in images.classes))
-    typer.echo("node".rjust(6) + "".join(each.rjust(width + 1) for each in images.classes))
+    lines = ["node".rjust(6) + "".join(each.rjust(width + 1) for each in images.classes)]
     for i, row in enumerate(counts):
-        typer.echo(f"{i:6}" + "".join((f"{count}" if count else ".").rjust(width + 1) for count in row))
+        lines.append(f"{i:6}" + "".join((f"{count}" if count else ".").rjust(width + 1) for count in row))
     left = len(images.train_labels) - shares.numel()
-    typer.echo(f"{shares.shape[1]} samples a node, {left} of {len(images.train_labels)} left out")
+    lines.append(f"{shares.shape[1]} samples a node, {left} of {len(images.train_labels)} left out")
+    pictures = list[Path]()
     if dealt.plot:
         from robustbench_dec.rendering import holdings
 
         plain = re.sub(r"[^\w.]+", "-", str(dealt.split)).strip("-")
         stem = dealt.out / f"{name}-{plain}-{dealt.nodes}-nodes"
         title = f"{titles.dataset(name)}, {dealt.split}, {dealt.nodes} nodes, seed {dealt.seed}"
-        for path in files.write_all(holdings.picture(counts, images.classes, title, stem)):
-            typer.echo(f"wrote {path}")
+        pictures = files.write_all(holdings.picture(counts, images.classes, title, stem))
+    facts = {"classes": [*images.classes], "holdings": counts.tolist(), "pictures": [*map(str, pictures)]}
+    return [*lines, *(f"wrote {path}" for path in pictures)], facts
 
 
 def list_parts(as_json: Json = False) -> None:

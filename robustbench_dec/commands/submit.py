@@ -5,14 +5,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from robustbench_dec import shipped
 from robustbench_dec.commands.options import Device, Results, checked, radii
+from robustbench_dec.commands.telling import Json, tell
 from robustbench_dec.errors import BadInput
 
 if TYPE_CHECKING:
+    from robustbench_dec.leaderboard.worst_case import WorstCase
     from robustbench_dec.store.records import CellRecord
     from robustbench_dec.store.results import Results as Store
 
-Stored = Annotated[Path, typer.Option(help="Where the stored cells are that they are set beside; only read.")]
+Stored = Annotated[
+    Path | None, typer.Option(help="Results whose cells are only read (default: results, or what comes along).")
+]
 
 
 def score(
@@ -22,8 +27,9 @@ def score(
     norm: Annotated[str, typer.Option(help="Linf, L2, L1 or L0.")] = "Linf",
     n_examples: Annotated[int, typer.Option(help="Of how many test images, the first ones.")] = 1000,
     results: Results = Path("out"),
-    stored: Stored = Path("results"),
+    stored: Stored = None,
     device: Device = "cpu",
+    as_json: Json = False,
 ) -> None:
     """Judge somebody's adversarial images by one forward pass: budget, box and number are checked, nothing is run."""
     from robustbench_dec.running.scoring import Images
@@ -31,22 +37,29 @@ def score(
     from robustbench_dec.store import zoo
     from robustbench_dec.store.results import Results as Store
 
-    asked = radii(eps)
+    asked, known = radii(eps), Store(stored or shipped.results())
     if len(asked) != 1:
         raise BadInput(f"images are scored at one radius, not at {len(asked)}; give one --eps")
     (radius,) = asked
     wanted = Images(images, norm, radius, n_examples)
-    entries = zoo.chosen(model, Store(stored))
+    entries = zoo.chosen(model, known)
     if len(entries) != 1:
         raise BadInput(f"images are scored on one network, but '{model}' names {len(entries)}; name one")
     record = scored(wanted, entries[0], Store(results), device=checked(device))
-    typer.echo(f"{entries[0].name}, {norm} {radius:g}: {record.n_correct} of {record.n_examples} images right")
-    typer.echo(f"without attack {record.clean_acc:.1%}, under these images {record.robust_acc:.1%}")
-    typer.echo(_beside(record, Store(stored), Store(results)))
+    count, worst = _beside(record, known, Store(results))
+    alone = worst.alone.get(record.attack, 0)
+    lines = [
+        f"{entries[0].name}, {norm} {radius:g}: {record.n_correct} of {record.n_examples} images right",
+        f"without attack {record.clean_acc:.1%}, under these images {record.robust_acc:.1%}",
+        f"worst case of {count} cells at this radius or below: {worst.accuracy:.1%}; these images break {alone} that "
+        "nothing else broke",
+    ]
+    facts = {"model": entries[0].name, "cell": record.model_dump(mode="json", exclude={"bits", "clean_bits"})}
+    tell(lines, facts | {"cells": count, "worst_case": worst.accuracy, "broken_alone": alone}, as_json)
 
 
-def _beside(record: "CellRecord", *homes: "Store") -> str:
-    """What the images break that no stored cell of the network does, and the worst case with them."""
+def _beside(record: "CellRecord", *homes: "Store") -> "tuple[int, WorstCase]":
+    """How many stored cells of the network are at the images' radius or below, and their worst case."""
     from robustbench_dec.leaderboard.worst_case import within, worst_case
 
     runs = [run for home in homes if (run := home.find(record.run_id)) is not None]
@@ -57,8 +70,5 @@ def _beside(record: "CellRecord", *homes: "Store") -> str:
         if (cell.part, cell.checkpoint_sha256) == ("test", record.checkpoint_sha256)
         and cell.n_examples >= record.n_examples
     ]
-    worst = worst_case(within(same, record.norm, record.eps), record.n_examples)
-    return (
-        f"worst case of {len(same)} cells at this radius or below: {worst.accuracy:.1%}; these images break "
-        f"{worst.alone.get(record.attack, 0)} that nothing else broke"
-    )
+    near = within(same, record.norm, record.eps)
+    return len(near), worst_case(near, record.n_examples)

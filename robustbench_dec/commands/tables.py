@@ -21,6 +21,7 @@ from robustbench_dec.commands.options import (
     grouped,
     workers,
 )
+from robustbench_dec.commands.telling import Json, tell
 from robustbench_dec.errors import BadInput
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def reproduce(
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit code 1 if more numbers are outside than chance gives.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Print a published table, make it anew in a folder of its own, and hold the two against each other."""
     import pandas as pd
@@ -95,9 +97,13 @@ def reproduce(
     wanted, stem = chosen(specification, part)
     report.check(wanted)
     device = checked(work.device)
-    typer.echo(specification.with_suffix(".md").read_text(encoding="utf-8"))
     asked, store = suite.listed(wanted), Results(place.results)
-    typer.echo(f"{len(asked)} runs are made in {place.results}; interrupted, the same command goes on where it was")
+    before = [
+        specification.with_suffix(".md").read_text(encoding="utf-8"),
+        f"{len(asked)} runs are made in {place.results}; interrupted, the same command goes on where it was",
+    ]
+    if not as_json:
+        tell(before, None, as_json)
 
     def rendered() -> None:
         write(wanted, asked, stem, place.results, home, quiet=True)
@@ -113,12 +119,15 @@ def reproduce(
         after_each=rendered,
     )
     rendered()
-    typer.echo((home / f"{stem}.md").read_text(encoding="utf-8"))
+    lines, made = [(home / f"{stem}.md").read_text(encoding="utf-8")], pd.read_csv(home / f"{stem}.csv")
+    facts: dict[str, object] = {"table": made.to_dict("records"), "verdict": None}
     if part.profile:
-        typer.echo(f"This was the profile '{part.profile}': it shows that all works here, and no result; no verdict")
+        lines.append(f"This was the profile '{part.profile}': it shows that all works here, and no result; no verdict")
+        tell(lines, facts, as_json)
         return
-    verdict = against_published.compared(pd.read_csv(published), pd.read_csv(home / f"{stem}.csv"))
-    typer.echo("\n".join(verdict.lines))
+    verdict = against_published.compared(pd.read_csv(published), made)
+    facts["verdict"] = verdict._asdict() | {"as_published": verdict.as_published}
+    tell([*lines, *verdict.lines], facts, as_json)
     if strict and not verdict.as_published:
         raise typer.Exit(1)
 
@@ -228,7 +237,9 @@ def write(
             asked = {stem: ready.asked}
             contents[home / "index.html"] = page.render(store, ready.leaderboard, also=asked, folder=home).encode()
         elif wanted.layout != "figures":
-            typer.echo(f"{store.publication} does not list {stem}, so the leaderboard and its page stay as they are")
+            typer.echo(
+                f"{store.publication} does not list {stem}, so the leaderboard and its page stay as they are", err=True
+            )
         for path in files.write_all(contents):
             if not quiet:
                 typer.echo(f"wrote {path}")

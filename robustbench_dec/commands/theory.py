@@ -84,6 +84,7 @@ def diagnose(
     problem_settings: ProblemSettings = [],  # noqa: B006 (typer's way)
     output: Annotated[Path, typer.Option(help="Stem of the .csv, .json, .png and .pdf.")] = Path("out/diagnostics"),
     device: Device = "cpu",
+    as_json: Json = False,
 ) -> None:
     """Log and plot the theory's quantities by round: variances, drifts, corrections, delta, the Lyapunov function."""
     from robustbench_dec import files, shelf
@@ -103,23 +104,23 @@ def diagnose(
         made = shelf.make(trainer.find(), trainer.read(defaults | sizes))
     diagnosis = diagnostics.diagnose(built, made, network, bench.rounds, range(bench.seeds), device=checked(device))
     known = diagnosis.constants
-    typer.echo(
-        f"p = {known.p:.4g}, l = {known.l:.4g}, mu = {known.mu:.4g}, kappa = {known.kappa:.4g}, v = {known.v:.4g}"
-    )
+    lines = [f"p = {known.p:.4g}, l = {known.l:.4g}, mu = {known.mu:.4g}, kappa = {known.kappa:.4g}, v = {known.v:.4g}"]
+    facts = diagnosis.record | {"last": diagnosis.rows.iloc[-1].to_dict()}
     for limit in diagnosis.conditions:
         word = "holds " if limit.holds else "BROKEN"
-        typer.echo(f"{word}  {limit.lemma}: {limit.text}, {limit.value:.3g} against {limit.limit:.3g}")
+        lines.append(f"{word}  {limit.lemma}: {limit.text}, {limit.value:.3g} against {limit.limit:.3g}")
     drawn, written = diagnostics_plot.plot(diagnosis, output), diagnostics.write(diagnosis, output)
     if diagnosis.uncovered:
-        typer.echo(f"no lemma covers this run: {diagnosis.uncovered}")
+        lines.append(f"no lemma covers this run: {diagnosis.uncovered}")
     else:
         most = ", ".join(f"{name} = {value:.3g}" for name, value in known.admissible().items())
-        typer.echo(f"admissible: {most}")
+        lines.append(f"admissible: {most}")
         if wanted.with_lemmas:
             sides = lemmas.sides(diagnosis)
-            for verdict in lemmas.verdicts(sides):
-                typer.echo(str(verdict))
+            lines += map(str, lemmas.verdicts(sides))
+            facts["lemmas"] = [verdict._asdict() for verdict in lemmas.verdicts(sides)]
             written.append(lemmas.write(sides, output))
             drawn |= diagnostics_plot.plot_lemmas(sides, diagnosis, output)
-    for path in [*written, *files.write_all(drawn)]:
-        typer.echo(f"wrote {path}")
+    paths = [*written, *files.write_all(drawn)]
+    wrote = [f"wrote {path}" for path in paths]
+    tell([*lines, *wrote], facts | {"files": [str(path) for path in paths]}, as_json)

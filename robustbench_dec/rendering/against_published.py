@@ -22,9 +22,10 @@ SURE = 0.95
 
 
 class Compared(NamedTuple):
-    """The lines to print, the numbers outside, and the most of them that chance gives in 99 of 100 cases."""
+    """The lines to print, the numbers judged and outside, and the most of them that chance gives in 99 of 100 cases."""
 
     lines: list[str]
+    judged: int
     outside: int
     most_by_chance: int
 
@@ -59,4 +60,4 @@ def compared(published: pd.DataFrame, here: pd.DataFrame) -> Compared:
         f"{outside} of {judged} numbers are outside the band of the published seeds; by chance about "
         f"{(1 - SURE) * judged:.0f} would be, and up to {most} in 99 of 100 cases if columns were independent"
     )
-    return Compared(lines, outside, most)
+    return Compared(lines, judged, outside, most)

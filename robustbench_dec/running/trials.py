@@ -10,7 +10,7 @@ A row whose run_id is the trial's own is work that is done, whether its run is s
 
 import functools
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -56,6 +56,18 @@ class Choice(NamedTuple):
     candidate: Candidate
     number: int
     point: dict[str, float]
+
+
+class Standing(NamedTuple):
+    """How many trials of a stage are done; or what it waits for."""
+
+    stage: Stage
+    done: int | None
+    trials: int | None
+    waits: str = ""
+
+    def __str__(self) -> str:
+        return self.waits or f"{self.stage}: {self.done} of {self.trials}"
 
 
 Choices = Mapping[tuple[str, str], Choice]
@@ -220,13 +232,13 @@ def choice(protocol: Protocol, done: pd.DataFrame) -> Choices:
     return taken
 
 
-def standing(protocol: Protocol, done: pd.DataFrame) -> Sequence[str]:
-    """A line for each stage that can be listed: how many of its trials are done."""
-    lines: list[str] = []
+def standing(protocol: Protocol, done: pd.DataFrame) -> list[Standing]:
+    """How many trials of each stage are done, up to the first that cannot be listed yet."""
+    found: list[Standing] = []
     for stage in STAGES:
         try:
             asked = listed(protocol, stage, done)
         except BadInput as error:
-            return [*lines, str(error)]
-        lines.append(f"{stage}: {sum(trial.key in known(done) for trial in asked)} of {len(asked)}")
-    return lines
+            return [*found, Standing(stage, None, None, str(error))]
+        found.append(Standing(stage, sum(trial.key in known(done) for trial in asked), len(asked)))
+    return found

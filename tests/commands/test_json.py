@@ -7,12 +7,16 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import safetensors.torch
+from typer.main import get_command
 
 from robustbench_dec import shipped
+from robustbench_dec.attack import as_floats
 from robustbench_dec.commands.app import app
 from robustbench_dec.commands.options import Place
 from robustbench_dec.commands.telling import tell
 from robustbench_dec.errors import BadInput
+from robustbench_dec.store import zoo
 from tests.support import ROOT
 from tests.support.tiny import Made
 
@@ -40,6 +44,75 @@ def test_what_there_is_is_told_to_programs(capsys: pytest.CaptureFixture[str]) -
     parts, networks = said(capsys, "list", "--json"), said(capsys, "zoo", "list", "--json")
     assert "dec_fedtrack" in parts["trainers"] and "mnist" in parts["data_sets"]
     assert "mnist/k_gt" in [entry["name"] for entry in networks]
+
+
+SILENT = {
+    "table": "says which files it wrote; the numbers are in them",
+    "render": "as table",
+    "tune": "as table",
+    "page": "as table",
+    "zoo add": "as table",
+    "zoo cards": "as table",
+    "export": "prints the leaderboard itself, in the format that is asked for, json too",
+    "publish": "says what to add to git",
+    "withdraw": "says what to take from git",
+    "flags": "prints docs/flags.md",
+}
+"""Commands without --json, and why."""
+
+
+def commands() -> dict[str, Any]:
+    """Every command by the words that call it."""
+    found: dict[str, Any] = {}
+    root: Any = get_command(app)
+    for name, command in root.commands.items():
+        inside = getattr(command, "commands", None)
+        found |= {name: command} if inside is None else {f"{name} {each}": inside[each] for each in inside}
+    return found
+
+
+def test_every_command_that_prints_numbers_has_json() -> None:
+    known = commands()
+    assert len(known) > 20 and set(SILENT) <= set(known)
+    for name, command in known.items():
+        has = any("--json" in parameter.opts for parameter in command.params)
+        assert has != (name in SILENT), f"{name}: --json, or a reason why not"
+
+
+def test_a_diagnosis_is_told_to_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    facts = said(capsys, "diagnose", "--lemmas", "--nodes", "4", "--rounds", "3", "--json")
+    assert facts["constants"]["kappa"] == pytest.approx(facts["constants"]["l"] / facts["constants"]["mu"])
+    assert facts["last"]["round"] == 3 and all("holds" in condition for condition in facts["conditions"])
+    assert {verdict["lemma"] for verdict in facts["lemmas"]} >= {"A.5", "A.11"}
+    assert all(Path(path).is_file() for path in facts["files"])
+
+
+@pytest.mark.slow
+def test_what_is_scored_again_is_told_to_programs(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    found = said(capsys, "verify", made.file, "--results", made.results, "--json")
+    assert found["runs"] == 2 and found["differences"] == found["beyond"] == 0
+    assert {cell["flipped"] for cell in found["cells"]} == {0} and all(cell["passes"] for cell in found["cells"])
+    entry = zoo.from_path(made.folders[0])
+    images = made.results.parent / "images.safetensors"
+    safetensors.torch.save_file({"images": as_floats(entry.problem().images.test_images[:30])}, images)
+    words = ("score", images, "--model", made.folders[0], "--eps", "0.1", "--n-examples", "30")
+    scored = said(capsys, *words, "--results", made.results.parent / "out", "--stored", made.results, "--json")
+    assert scored["cell"]["robust_acc"] == scored["cell"]["clean_acc"] and "bits" not in scored["cell"]
+    assert scored["cells"] == 3 and scored["worst_case"] <= scored["cell"]["robust_acc"]  # fgsm at 0.05 and 0.1, these
+    assert scored["broken_alone"] == 0
+
+
+def test_who_holds_what_is_told_to_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (digits,) = said(capsys, "data", "digits", "--split", "classes(2)", "--nodes", "5", "--json")
+    held = digits["holdings"]
+    assert len(held) == 5 and all(len(row) == len(digits["classes"]) == 10 for row in held)
+    assert all(sum(count > 0 for count in row) == 2 for row in held) and digits["pictures"] == []
 
 
 def test_what_is_no_number_is_null(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """A table made again beside the published one: bands, verdicts, and what chance gives."""
 
+import json
 import math
 from pathlib import Path
 
@@ -79,3 +80,6 @@ def test_reproduce_prints_the_published_table_and_ends_with_a_verdict(made: Made
     wrong.to_csv(here.with_suffix(".csv"), index=False)
     strict = runner.invoke(app, [*words, "--strict"])
     assert strict.exit_code == 1 and "8 of 8 numbers are outside" in strict.output
+    facts = json.loads(runner.invoke(app, [*words, "--json"]).stdout)
+    assert (facts["verdict"]["judged"], facts["verdict"]["outside"], facts["verdict"]["as_published"]) == (8, 8, False)
+    assert [row["mean"] for row in facts["table"]] == pytest.approx(list(frame["mean"]))

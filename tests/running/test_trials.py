@@ -1,11 +1,14 @@
 """A protocol carried out on 8x8 digits: equal trials, one rule, every trial a row, no test image looked at."""
 
 import hashlib
+import json
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from robustbench_dec.commands.app import app
 from robustbench_dec.errors import BadInput
 from robustbench_dec.running import suite, trials, under_protocol
 from robustbench_dec.specs import protocol as protocols
@@ -109,7 +112,14 @@ def test_trials_are_equal_and_go_on_where_they_were(protocol: tuple[Protocol, Pa
         assert {cell.record.part for cell in run.cells()} <= {"validation"}
     taken = trials.choice(rules, done)
     assert taken.keys() == {("Digits", "k_gt"), ("Digits", "dec_fedtrack")}
-    assert trials.standing(rules, done) == ["candidate: 4 of 4", "short: 8 of 8", "full: 4 of 4"]
+    stands = [("candidate", 4, 4, ""), ("short", 8, 8, ""), ("full", 4, 4, "")]
+    assert trials.standing(rules, done) == stands and str(trials.standing(rules, done)[1]) == "short: 8 of 8"
+
+    asked = ["trials", str(path.with_name("rules.toml")), "--results", str(results.root), "--json"]
+    facts = json.loads(CliRunner().invoke(app, asked).stdout)
+    assert facts["trials"] == len(done) and facts["choice"][0]["settings"] == taken["Digits", "k_gt"].point
+    listed = json.loads(CliRunner().invoke(app, [*asked, "--list"]).stdout)
+    assert listed[1] == {"stage": "short", "done": 8, "trials": 8, "waits": ""}
 
     # A row that is lost is made again, also where no run is left, and the others are not.
     before = path.read_bytes()
