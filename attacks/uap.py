@@ -7,15 +7,14 @@
     SGA        y <- P_eps(y + alpha_t sign(mean of inner gradients)): one outer step from the OLD y; the inner gradients
                are those along sign steps of alpha_t on minibatches of 10, which start at y (Liu et al. 2023)
 
-d(g) is the sign of m <- 0.9 m + g / |g|_1 (`momentum`), the sign of g, or Adam's direction. From the search's y start
-`restarts` ascents of each kind, away and towards c*, and `sga` of SGA, each with minibatches of its own; without a
-search they start at y = 0, and then at random points, and all go away. Every ascent is judged at `looks` places of its
-way on `judged` training images, the same ones for every network: the iterate that leaves the fewest right is taken,
-wherever it was found.
+d(g) is the sign of m <- 0.9 m + g / |g|_1 (`momentum`), the sign of g, or Adam's direction. After the search come
+`restarts` times an ascent away and one towards c*, then `sga` of SGA, each with minibatches of its own and each from
+the best y so far: ascents from one and the same y end several points above what such a chain reaches. Without a search
+they start at y = 0, and then at random points, and all go away. Every ascent is judged at `looks` places of its way on
+`judged` training images, the same ones for every network: the iterate that leaves the fewest right is the best one.
 
-Radii of a sweep share the search and the restarts with `anchor`, one of the radii: there the whole is done; the others
-start from that y, stretched by eps / anchor, with one ascent of each kind, away, towards the class that it hits most,
-and SGA if `sga`.
+Radii of a sweep share the search with `anchor`, one of the radii: there the whole is done; the others go on from that
+y, stretched by eps / anchor, with one time fewer of both kinds, towards the class that it hits most.
 """
 
 from collections.abc import Callable, Iterator
@@ -54,7 +53,7 @@ class UAP(Attack):
     rel_alpha: Size = 0.3
     decay: bool = True
     search: Annotated[int, at_least(0, "steps towards each class")] = 30
-    restarts: Count = 2
+    restarts: Count = 3
     sga: Annotated[int, at_least(0, "ascents of SGA")] = 1
     looks: Count = 5
     judged: Count = 4000
@@ -81,7 +80,7 @@ class UAP(Attack):
             classes = range(number_of_classes(model, images))
             found = [climb.up(zero, climb.towards(c), self.search, f"search {c}", looks=1) for c in classes]
             target = min(classes, key=lambda c: found[c].accuracy)
-            found += climb.on_from(found[target].y, target, self.restarts, self.sga)
+            found.append(climb.on_from(found[target].y, target, self.restarts))
         else:
             starts = [zero, *(self.eps * (2 * torch.rand(zero.shape) - 1) for _ in range(self.restarts - 1))]
             found = [climb.up(y, climb.away(), self.steps, f"away {k}") for k, y in enumerate(starts)]
@@ -93,7 +92,7 @@ class UAP(Attack):
         climb = _Climb(self, model, images, labels)
         start = shift.y * (self.eps / shift.eps)
         hit = climb.hit_most(start)
-        return Shift(min(climb.on_from(start, hit, 1, min(self.sga, 1))).y.cpu(), eps=self.eps)
+        return Shift(climb.on_from(start, hit, max(1, self.restarts - 1)).y.cpu(), eps=self.eps)
 
 
 class Found(NamedTuple):
@@ -114,13 +113,20 @@ class _Climb:
         self.images, self.labels = as_floats(images[chosen]).to(self.device), labels[chosen].to(self.device)
         self.ascents = 0
 
-    def on_from(self, start: Tensor, target: int, restarts: int, sga: int) -> Iterator[Found]:
-        """Ascents of all kinds from one y."""
-        for k in range(restarts):
-            yield self.up(start, self.away(), self.attack.steps, f"away {k}")
-            yield self.up(start, self.towards(target), self.attack.steps, f"towards {k}")
-        for k in range(sga):
-            yield self.up(start, self.averaged, self.attack.steps, f"sga {k}")
+    def on_from(self, start: Tensor, target: int, restarts: int) -> Found:
+        """Ascents of all kinds, one after the other, each from the best y so far."""
+        kinds: list[tuple[str, Callable[[], Direction]]] = [
+            ("away", self.away),
+            ("towards", lambda: self.towards(target)),
+        ]
+        ascents = [(f"{name} {k}", begin) for k in range(restarts) for name, begin in kinds]
+        ascents += [(f"sga {k}", lambda: self.averaged) for k in range(self.attack.sga)]
+        best: Found | None = None
+        for name, begin in ascents:
+            found = self.up(start if best is None else best.y, begin(), self.attack.steps, name)
+            best = found if best is None else min(best, found)
+        assert best is not None
+        return best
 
     def up(self, start: Tensor, direction: Direction, steps: int, name: str, looks: int | None = None) -> Found:
         """One ascent; the best of the iterates that were looked at."""

@@ -4,6 +4,7 @@ Carlini et al. 2019: loss and success are looked at over the iterations, and an 
 to be believed.
 """
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 from robustbench_dec.attack import Look
@@ -27,14 +28,14 @@ def averaged(looks: Iterable[Look]) -> tuple[Look, ...]:
 
 
 def still_moves(way: Sequence[Look]) -> bool:
-    """Whether the ascent that got furthest was still getting further in the last quarter of its steps."""
+    """Whether the ascent that got furthest got further in the last quarter of its steps than anything before it."""
     if not way:
         return False
     furthest = min(way, key=lambda look: look.accuracy)
-    of_it = [look for look in way if look.ascent == furthest.ascent]
-    last = max(look.step for look in of_it)
-    before = [look.accuracy for look in of_it if look.step <= 0.75 * last]
-    return bool(before) and min(before) - furthest.accuracy > MOVES
+    last = max(look.step for look in way if look.ascent == furthest.ascent)
+    before = itertools.takewhile(lambda look: look.ascent != furthest.ascent or look.step <= 0.75 * last, way)
+    found = [look.accuracy for look in before]
+    return bool(found) and min(found) - furthest.accuracy > MOVES
 
 
 def written(way: Iterable[Look]) -> tuple[str, ...]:

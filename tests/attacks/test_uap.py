@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.uap import KEY, UAP
+from attacks.uap import KEY, UAP, Direction, Found, _Climb
 from robustbench_dec.attack import Look, Shift, accuracy, as_floats
 from robustbench_dec.attacking.evaluate import evaluate
 from robustbench_dec.attacking.ways import averaged, read, still_moves, written
@@ -138,6 +138,29 @@ def test_the_search_goes_on_from_the_class_that_leaves_the_fewest_right(model: n
     assert first.accuracy < sorted(searched)[1]  # from another class it would begin above
 
 
+def test_each_ascent_goes_on_from_the_best_y_so_far(
+    model: nn.Module, training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ascents: list[tuple[Tensor, Found, str]] = []
+    climbed = _Climb.up
+
+    def up(
+        climb: _Climb, start: Tensor, direction: Direction, steps: int, name: str, looks: int | None = None
+    ) -> Found:
+        found = climbed(climb, start, direction, steps, name, looks)
+        ascents.append((start, found, name))
+        return found
+
+    monkeypatch.setattr(_Climb, "up", up)
+    y = UAP(0.3, **SMALL | {"restarts": 3}).fit(model, *training).y
+    search, chain = ascents[:10], ascents[10:]
+    assert [name for *_, name in chain] == [*(f"{kind} {k}" for k in range(3) for kind in ("away", "towards")), "sga 0"]
+    assert chain[0][0].equal(min(found for _, found, _ in search).y)
+    for place, (start, *_) in enumerate(chain[1:], 1):
+        assert start.equal(min(found for _, found, _ in chain[:place]).y)
+    assert y.equal(min(found for _, found, _ in ascents).y)
+
+
 def test_decaying_steps_shrink_to_nothing(model: nn.Module, training: Training) -> None:
     """Sign steps of alpha (1 - t / steps), t = 0, 1, ..., on one image: at most alpha (steps + 1) / 2 in all."""
     alone = training[0][:1].expand(8, -1, -1, -1), training[1][:1].expand(8)
@@ -196,6 +219,8 @@ def way(*accuracies: float, ascent: str = "away 0", images: int = 100) -> list[L
             way(0.9, 0.5, 0.3, 0.2) + way(0.4, 0.1, 0.1, 0.1, ascent="sga 0"),
             False,
         ),  # the winner stands
+        (way(0.9, 0.5, 0.3, 0.3) + way(0.5, 0.4, 0.35, 0.295, ascent="away 1"), False),  # no better than before it
+        (way(0.9, 0.5, 0.3, 0.3) + way(0.5, 0.4, 0.35, 0.2, ascent="away 1"), True),
         (way(0.5), False),
         ([], False),
     ],
