@@ -26,7 +26,7 @@ from robustbench_dec.attacking.scene import Scene
 from robustbench_dec.errors import BadInput, raised
 from robustbench_dec.leaderboard import gather
 from robustbench_dec.leaderboard.audit import ZERO_SHARE
-from robustbench_dec.leaderboard.compare import Newcomer, Row
+from robustbench_dec.leaderboard.compare import Newcomer, Row, Terms
 from robustbench_dec.leaderboard.compare import compare as compare_models
 from robustbench_dec.leaderboard.intervals import wilson
 from robustbench_dec.running.cells import BATCH_SIZE
@@ -291,12 +291,8 @@ def compare(
         newcomer,
         entries,
         store,
+        Terms(n_examples, batch_size, device, progress, limits),
         eps=eps,
-        n_examples=n_examples,
-        batch_size=batch_size,
-        device=device,
-        progress=progress,
-        limits=limits,
         stored=Results(Path(stored or shipped.results())),
     )
     everything = gather.rebuild(store)

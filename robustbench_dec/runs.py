@@ -23,6 +23,7 @@ from robustbench_dec.attacking.find_attack import attack_named
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard.intervals import wilson
 from robustbench_dec.running import cells
+from robustbench_dec.running.train import Habits
 from robustbench_dec.running.train import train as train_run
 from robustbench_dec.specs.limits import LARGEST_SEED
 from robustbench_dec.specs.run import NetworkSpec
@@ -138,7 +139,7 @@ def train(
         arguments.whole("seed", seed, 0, LARGEST_SEED),
     )
     home = Results(arguments.folder("results", results))
-    return Trained(train_run(run, home, device=arguments.device(device), progress=bool(progress)).folder)
+    return Trained(train_run(run, home, Habits(arguments.device(device), bool(progress))).folder)
 
 
 def attack(

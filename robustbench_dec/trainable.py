@@ -166,5 +166,5 @@ def _state(network: nn.Module) -> list[Tensor]:
     return [tensor.detach().clone() for tensor in (*network.parameters(), *network.buffers())]
 
 
-def _differ(one: Tensor, other: Tensor, logits: Tensor) -> bool:
-    return not bool(((one - other).abs() <= ALIKE * (float(logits.abs().max()) or 1.0)).all())
+def _differ(first: Tensor, second: Tensor, logits: Tensor) -> bool:
+    return not bool(((first - second).abs() <= ALIKE * (float(logits.abs().max()) or 1.0)).all())

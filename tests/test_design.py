@@ -19,6 +19,15 @@ from robustbench_dec.trainer import Trainer
 from tests.support import ROOT
 
 CONTRACTS: dict[str, Any] = {"trainer": Trainer, "attack": Attack, "problem": Problem, "architecture": nn.Module}
+SAYS_NOTHING = {"told", "one"}
+"""Names that stood for anything in 0.1.0, where each kind of thing has a word of its own."""
+MODULES_THAT_DO_NOT_TELL = {
+    *("batches", "benchmarking", "foreign", "library", "measure", "passes", "statistics", "table1", "view"),
+    *("base", "common", "helpers", "misc", "utils"),
+}
+MOST_PARAMETERS = 8
+FRONT_DOOR = {"api.py": {"benchmark", "compare"}, "runs.py": {"train"}}
+"""What a user calls in Python has more: a notebook completes keywords, not fields of an object to be built first."""
 UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 
 
@@ -92,6 +101,39 @@ def test_nothing_is_unpickled() -> None:
 def test_every_file_says_what_it_is_for() -> None:
     for path in files_in("robustbench_dec", "architectures", "attacks", "trainers", "tests"):
         assert path.name == "__main__.py" or ast.get_docstring(parsed(path)), path
+
+
+def named(path: Path) -> Iterator[str]:
+    """Every name that a file gives to something."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif isinstance(node, ast.alias) and node.asname:
+            yield node.asname
+
+
+def test_names_tell_what_they_stand_for() -> None:
+    for path in files_in("robustbench_dec", "architectures", "attacks", "trainers", "tests", "benchmarks"):
+        assert path.stem not in MODULES_THAT_DO_NOT_TELL, path
+        found = SAYS_NOTHING.intersection(name.strip("_").lower() for name in named(path))
+        assert not found, (path, found)
+
+
+def test_a_function_has_few_parameters() -> None:
+    wide: dict[str, set[str]] = {}
+    for path in files_in("robustbench_dec", "architectures", "attacks", "trainers"):
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.FunctionDef):
+                given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                if len(given) > MOST_PARAMETERS:
+                    wide.setdefault(path.name, set()).add(node.name)
+    assert wide == FRONT_DOOR
 
 
 def test_tests_share_what_is_in_their_support_and_nothing_else() -> None:

@@ -9,11 +9,10 @@ import typer
 from robustbench_dec import shipped
 from robustbench_dec.commands.options import (
     Device,
-    MaxMemory,
-    MaxPasses,
-    MaxSeconds,
+    Limiting,
     Results,
     Settings,
+    Stores,
     checked,
     grouped,
     page_home,
@@ -27,21 +26,20 @@ if TYPE_CHECKING:
     from robustbench_dec.store.records import CellRecord
 
 
+@grouped
 def attack(
     folder: Annotated[Path, typer.Argument(help="A finished run, results/runs/<id>.")],
+    *,
     attack: Annotated[str, typer.Option(help="An attack's name, or path/to/mine.py:Mine.")] = "pgd",
     eps: Annotated[str, typer.Option(help="Radii, for example 0.05,0.1 or 8/255.")] = "0.1",
     n_examples: Annotated[int | None, typer.Option(min=1, help="First so many test images (default: all).")] = None,
     settings: Settings = [],  # noqa: B006 (typer's way)
-    max_passes: MaxPasses = None,
-    max_seconds: MaxSeconds = 3600.0,
-    max_memory: MaxMemory = 16.0,
+    limits: Limiting,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
     """Attack a trained model over a grid of radii; cells that exist are not computed again."""
     from robustbench_dec import shelf
-    from robustbench_dec.attacking.evaluate import Limits
     from robustbench_dec.attacking.find_attack import attack_named
     from robustbench_dec.running import cells
     from robustbench_dec.store import zoo
@@ -54,8 +52,7 @@ def attack(
     if "eps" in strengths:
         raise BadInput("the radius of an attack is given by --eps, not by --set eps=...")
     attacks = [(attack, shelf.make(cls, {"eps": radius, **strengths})) for radius in radii(eps)]
-    limits = Limits(max_passes, max_seconds, max_memory)
-    wanted = cells.requests(attacks, run.record.seed, n_examples=n_examples, limits=limits)
+    wanted = cells.requests(attacks, run.record.seed, n_examples=n_examples, limits=limits.read())
     checked(device)
     missing = any(run.cell(request.key).usable() is None for request in wanted)
     model = zoo.of_run(run).model(device) if missing else None  # a checkpoint may be elsewhere, cells need none
@@ -85,27 +82,28 @@ class Images:
     batch_size: Annotated[int, typer.Option(min=1, help="Images that are attacked at once.")] = 500
 
 
+@dataclass(frozen=True)
+class Folders(Stores):
+    """Also where the page is written."""
+
+    tables: Annotated[
+        Path | None, typer.Option(help="Folder of the page (default: tables/ beside results/, else the results').")
+    ] = None
+
+
 @grouped
 def compare(
+    *,
     attack: Annotated[
         str, typer.Option(help="path/to/mine.py:Mine, torchattacks:MIFGSM, y.safetensors, or a name of `list`.")
     ],
     images: Images,
     settings: Settings = [],  # noqa: B006 (typer's way)
-    results: Results = Path("out"),
-    stored: Annotated[
-        Path | None,
-        typer.Option(help="Results whose cells are only read (default: results, or what comes along)."),
-    ] = None,
+    folders: Folders,
     table: Annotated[
         str | None, typer.Option(help="On the networks of this table, for example table2, beside its means over seeds.")
     ] = None,
-    tables: Annotated[
-        Path | None, typer.Option(help="Folder of the page (default: tables/ beside results/, else the results').")
-    ] = None,
-    max_passes: MaxPasses = None,
-    max_seconds: MaxSeconds = 3600.0,
-    max_memory: MaxMemory = 16.0,
+    limits: Limiting,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
@@ -114,7 +112,6 @@ def compare(
     The tracked leaderboard stays as it is; "robustbench-dec publish out" adds to it, and says what to add to git.
     """
     from robustbench_dec import api
-    from robustbench_dec.attacking.evaluate import Limits
     from robustbench_dec.leaderboard import against_table
     from robustbench_dec.leaderboard import audit as audits
     from robustbench_dec.leaderboard import compare as comparison
@@ -122,7 +119,8 @@ def compare(
 
     if table is not None and images.model != ["*"]:
         raise BadInput(f"--table {table} says which networks are attacked, so --model cannot; leave one of them out")
-    wanted = None if table is None else against_table.find(table, Store(stored or shipped.results()))
+    store = Store(folders.results)
+    wanted = None if table is None else against_table.find(table, Store(folders.stored or shipped.results()))
     compared = api.compare(
         attack,
         images.model if wanted is None else wanted.entries,
@@ -130,11 +128,11 @@ def compare(
         settings=parse_settings(settings),
         n_examples=images.n_examples,
         batch_size=images.batch_size,
-        results=results,
-        stored=stored,
-        page=(tables or page_home(results)) / "index.html",
+        results=folders.results,
+        stored=folders.stored,
+        page=(folders.tables or page_home(folders.results)) / "index.html",
         device=checked(device),
-        limits=Limits(max_passes, max_seconds, max_memory),
+        limits=limits.read(),
     )
     if as_json:
         tell([], comparison.document(compared.rows), as_json)
@@ -149,12 +147,11 @@ def compare(
     for flag in sorted({flag for flags in own["reliability_flags"] for flag in flags.split(";") if flag}):
         typer.echo(f"flag {flag}: {audits.FLAGS.get(flag, flag)}; `robustbench-dec flags` tells more")
     rows = f"{len(compared.leaderboard)} rows, {len(own)} of them of {compared.attack}"
-    typer.echo(f"{Store(results).leaderboard}: {rows}")
+    typer.echo(f"{store.leaderboard}: {rows}")
     typer.echo(f"wrote {compared.page}")
-    if Store(results).published() is not None:
-        typer.echo(
-            f"your cells are kept; `robustbench-dec publish {results} --attack {compared.attack}` shows them there"
-        )
+    if store.published() is not None:
+        publish = f"robustbench-dec publish {folders.results} --attack {compared.attack}"
+        typer.echo(f"your cells are kept; `{publish}` shows them there")
 
 
 def audit(

@@ -16,14 +16,10 @@ from robustbench_dec.shipped import own, specification
 from robustbench_dec.specs.limits import LARGEST_SEED
 
 if TYPE_CHECKING:
+    from robustbench_dec.attacking.evaluate import Limits
+    from robustbench_dec.running.train import Habits
     from robustbench_dec.specs.table import NetworkSpec
     from robustbench_dec.trainer import Trainer
-
-MaxPasses = Annotated[
-    int | None, typer.Option(min=1, help="Images through the network per image, forward and back together.")
-]
-MaxSeconds = Annotated[float, typer.Option(min=1, help="For a batch or a fit of an attack in a file.")]
-MaxMemory = Annotated[float, typer.Option(min=0.5, help="GB of memory of an attack in a file.")]
 
 
 def folder(text: str | Path) -> Path:
@@ -34,6 +30,9 @@ def folder(text: str | Path) -> Path:
 
 
 Results = Annotated[Path, typer.Option(parser=folder, help="Folder of runs and the leaderboard.")]
+Stored = Annotated[
+    Path | None, typer.Option(help="Results whose cells are only read (default: results, or what comes along).")
+]
 Device = Annotated[str, typer.Option(help="Where to train and attack: cpu, cuda, cuda:1, mps.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Workers side by side (default: one per core, 1 on a GPU).")]
 Settings = Annotated[list[str], typer.Option("--set", help="A setting as NAME=VALUE; may be given several times.")]
@@ -130,6 +129,11 @@ class Saving:
     )
     save_rounds: Annotated[int | None, typer.Option(min=1, help="Save it also every so many rounds.")] = None
 
+    def habits(self, device: str) -> "Habits":
+        from robustbench_dec.running.train import Habits
+
+        return Habits(device, save_seconds=self.save_seconds, save_rounds=self.save_rounds)
+
 
 @dataclass(frozen=True)
 class Work(Saving):
@@ -137,6 +141,22 @@ class Work(Saving):
 
     jobs: Jobs = None
     device: Device = "cpu"
+
+
+@dataclass(frozen=True)
+class Limiting:
+    """What an attack may use."""
+
+    max_passes: Annotated[
+        int | None, typer.Option(min=1, help="Images through the network per image, forward and back together.")
+    ] = None
+    max_seconds: Annotated[float, typer.Option(min=1, help="For a batch or a fit of an attack in a file.")] = 3600.0
+    max_memory: Annotated[float, typer.Option(min=0.5, help="GB of memory of an attack in a file.")] = 16.0
+
+    def read(self) -> "Limits":
+        from robustbench_dec.attacking.evaluate import Limits
+
+        return Limits(self.max_passes, self.max_seconds, self.max_memory)
 
 
 @dataclass(frozen=True)
@@ -158,6 +178,14 @@ class Place:
         if self.tables or self.results.resolve() in together:
             return self.tables or specification.parent
         return page_home(self.results) if own(specification) else self.results
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Where new cells are written, and where others are only read."""
+
+    results: Results = Path("out")
+    stored: Stored = None
 
 
 def page_home(results: Path) -> Path:

@@ -25,6 +25,7 @@ def trials(
 ) -> None:
     """Try the settings of a protocol, judged on held-out images; every trial is a row of the CSV beside it."""
     from robustbench_dec.running import trials as running
+    from robustbench_dec.running.train import Habits
     from robustbench_dec.specs import protocol as protocols
     from robustbench_dec.store.results import Results
 
@@ -34,7 +35,7 @@ def trials(
         standing = running.standing(asked, running.read(path))
         tell([str(each) for each in standing], [each._asdict() for each in standing], as_json)
         return
-    done = running.carry_out(asked, path, Results(results), device=checked(device), jobs=workers(jobs, checked(device)))
+    done = running.carry_out(asked, path, Results(results), Habits(checked(device)), jobs=workers(jobs, device))
     lines, choices = [f"{len(done)} trials in {path}"], []
     for (block, method), taken in running.choice(asked, done).items():
         point = ", ".join(f"{name} = {value:g}" for name, value in taken.point.items())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robustbench_dec import shipped
-from robustbench_dec.commands.options import Device, Results, checked, radii
+from robustbench_dec.commands.options import Device, Stores, checked, grouped, radii
 from robustbench_dec.commands.telling import Json, tell
 from robustbench_dec.errors import BadInput
 
@@ -15,19 +15,16 @@ if TYPE_CHECKING:
     from robustbench_dec.store.records import CellRecord
     from robustbench_dec.store.results import Results as Store
 
-Stored = Annotated[
-    Path | None, typer.Option(help="Results whose cells are only read (default: results, or what comes along).")
-]
 
-
+@grouped
 def score(
     images: Annotated[Path, typer.Argument(help="A .safetensors file with the tensor images (N, C, H, W).")],
     model: Annotated[str, typer.Option(help="A network of the zoo, such as mnist/k_gt, or a run's folder.")],
     eps: Annotated[str, typer.Option(help="The radius in which they are said to lie, for example 0.1 or 8/255.")],
     norm: Annotated[str, typer.Option(help="Linf, L2, L1 or L0.")] = "Linf",
     n_examples: Annotated[int, typer.Option(help="Of how many test images, the first ones.")] = 1000,
-    results: Results = Path("out"),
-    stored: Stored = None,
+    *,
+    stores: Stores,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
@@ -37,7 +34,7 @@ def score(
     from robustbench_dec.store import zoo
     from robustbench_dec.store.results import Results as Store
 
-    asked, known = radii(eps), Store(stored or shipped.results())
+    asked, known, own = radii(eps), Store(stores.stored or shipped.results()), Store(stores.results)
     if len(asked) != 1:
         raise BadInput(f"images are scored at one radius, not at {len(asked)}; give one --eps")
     (radius,) = asked
@@ -45,8 +42,8 @@ def score(
     entries = zoo.chosen(model, known)
     if len(entries) != 1:
         raise BadInput(f"images are scored on one network, but '{model}' names {len(entries)}; name one")
-    record = scored(wanted, entries[0], Store(results), device=checked(device))
-    count, worst = _beside(record, known, Store(results))
+    record = scored(wanted, entries[0], own, device=checked(device))
+    count, worst = _beside(record, known, own)
     alone = worst.alone.get(record.attack, 0)
     lines = [
         f"{entries[0].name}, {norm} {radius:g}: {record.n_correct} of {record.n_examples} images right",

@@ -59,13 +59,7 @@ def table(
     files.sweep(home)
     asked = suite.listed(wanted)
     runs = suite.make(
-        asked,
-        Results(place.results),
-        title=wanted.title,
-        device=device,
-        jobs=workers(work.jobs, device),
-        save_seconds=work.save_seconds,
-        save_rounds=work.save_rounds,
+        asked, Results(place.results), work.habits(device), title=wanted.title, jobs=workers(work.jobs, device)
     )
     typer.echo(f"{len(runs)} runs complete in {place.results}")
     write(wanted, asked, stem, place.results, home)
@@ -111,11 +105,9 @@ def reproduce(
     suite.make(
         asked,
         store,
+        work.habits(device),
         title=wanted.title,
-        device=device,
         jobs=workers(work.jobs, device),
-        save_seconds=work.save_seconds,
-        save_rounds=work.save_rounds,
         after_each=rendered,
     )
     rendered()
@@ -159,6 +151,7 @@ def tune(
     """Try the step sizes of a specification's tune part in short runs, judged on held-out images, or by Phi."""
     from robustbench_dec.running import steps
     from robustbench_dec.running import tune as tuning
+    from robustbench_dec.running.train import Habits
     from robustbench_dec.specs import claims as claim_specs
     from robustbench_dec.specs import table as specs
     from robustbench_dec.store.results import Results
@@ -174,7 +167,7 @@ def tune(
         return
     else:
         side_by_side = workers(jobs, checked(device))
-        path = tuning.tune(wanted, stem, Results(results), home, device=device, jobs=side_by_side)
+        path = tuning.tune(wanted, stem, Results(results), home, Habits(device), jobs=side_by_side)
     typer.echo(f"wrote {path}")
 
 

@@ -1,8 +1,7 @@
 """`train`: one run, described by its options, or every run of a specification."""
 
-import functools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -115,20 +114,15 @@ def _train(runs: "Sequence[RunSpec]", how: Training, results: Path) -> None:
     from robustbench_dec.running import train as running
     from robustbench_dec.store.results import Results
 
-    train = functools.partial(
-        running.train,
-        results=Results(results),
-        save_seconds=how.save_seconds,
-        save_rounds=how.save_rounds,
-        shown=how.shown(results),
-    )
-    device = checked(how.device)
+    store, shown, device = Results(results), how.shown(results), checked(how.device)
     if not Ranks.present():
-        _report((train(run, device=device) for run in runs), how.as_json)
+        habits = replace(how.habits(device), shown=shown)
+        _report((running.train(run, store, habits) for run in runs), how.as_json)
         return
     ranks = Ranks(device, how.timeout)
+    habits = replace(how.habits(str(ranks.device)), shown=shown)
     with ranks.leaving_politely():
-        trained = (train(run, device=str(ranks.device), ranks=ranks) for run in runs)
+        trained = (running.train(run, store, habits, ranks=ranks) for run in runs)
         if ranks.writes:
             _report(trained, how.as_json)
         else:
@@ -136,14 +130,14 @@ def _train(runs: "Sequence[RunSpec]", how: Training, results: Path) -> None:
                 pass
 
 
-TOLD = {"id", "dataset", "method", "seed", "settings", "parameters", "spectral_rate", "ledger", "classifier", "final"}
-"""What --json tells of a record, beside the run's folder."""
+SHOWN = {"id", "dataset", "method", "seed", "settings", "parameters", "spectral_rate", "ledger", "classifier", "final"}
+"""What --json has of a record, beside the run's folder."""
 
 
 def _report(runs: "Iterable[Trained]", as_json: bool) -> None:
     """What runs reached and cost, each as soon as it is finished."""
     if as_json:
-        documents = [{"folder": str(run.folder)} | run.record.model_dump(mode="json", include=TOLD) for run in runs]
+        documents = [{"folder": str(run.folder)} | run.record.model_dump(mode="json", include=SHOWN) for run in runs]
         tell([], documents, as_json)
     else:
         tell((line for run in runs for line in _lines(run)), None, as_json)

@@ -6,7 +6,7 @@ attack would hide what the new one gains.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -98,17 +98,25 @@ class Newcomer:
         return shelf.make(self.cls, {"eps": eps, **self.settings})
 
 
+@dataclass(frozen=True)
+class Terms:
+    """On what images and by what means attacks are compared."""
+
+    n_examples: int = 1000
+    batch_size: int = BATCH_SIZE
+    device: str = "cpu"
+    progress: bool = True
+    limits: Limits = field(default_factory=Limits)
+    """Of the newcomer."""
+
+
 def compare(
     newcomer: Newcomer,
     models: Sequence[Entry],
     results: Results,
+    terms: Terms = Terms(),
     *,
     eps: Sequence[float] | None = None,
-    n_examples: int = 1000,
-    batch_size: int = BATCH_SIZE,
-    device: str = "cpu",
-    progress: bool = True,
-    limits: Limits = Limits(),  # noqa: B008 (frozen)
     stored: Results | None = None,
 ) -> list[Row]:
     """One row per network and radius, with tests corrected over all of them.
@@ -116,7 +124,7 @@ def compare(
     What is computed goes to `results`; cells of `stored` are only read. Without it, a run's own folder serves for both.
     """
     rows: list[Row] = []
-    for entry in progress_bars.bar(models, desc=f"compare {newcomer.label}", unit="model", show=progress):
+    for entry in progress_bars.bar(models, desc=f"compare {newcomer.label}", unit="model", show=terms.progress):
         own, there = results.run(entry.record.id), entry.run()
         run = own if stored is not None else there or own
         others = [] if stored is None else [each for each in (there, stored.run(entry.record.id)) if each is not None]
@@ -124,7 +132,7 @@ def compare(
             raise BadInput(
                 f"{run.folder} is about another checkpoint than {entry.name}; make the entry of the zoo again"
             )
-        rows += Bench(entry, run, n_examples, batch_size, device, progress, limits, others).rows(newcomer, eps)
+        rows += Bench(entry, run, others, terms).rows(newcomer, eps)
     tests = [row.p_value for row in rows if row.p_value is not None]
     corrected = iter(holm(tests))
     return [row if row.p_value is None else replace(row, p_holm=next(corrected)) for row in rows]
@@ -133,22 +141,11 @@ def compare(
 class Bench:
     """One network with its stored cells, which are read once."""
 
-    def __init__(
-        self,
-        entry: Entry,
-        run: Run,
-        n_examples: int,
-        batch_size: int,
-        device: str,
-        progress: bool,
-        limits: Limits,
-        others: Sequence[Run] = (),
-    ) -> None:
-        self.entry, self.run, self.batch_size, self.device, self.progress = entry, run, batch_size, device, progress
-        self.limits = limits  # of the newcomer
+    def __init__(self, entry: Entry, run: Run, others: Sequence[Run], terms: Terms) -> None:
+        self.entry, self.run, self.terms = entry, run, terms
         self.problem = entry.problem()
-        self.model: nn.Module = entry.model(device)
-        self.n_examples = min(n_examples, len(self.problem.images.test_labels))
+        self.model: nn.Module = entry.model(terms.device)
+        self.n_examples = min(terms.n_examples, len(self.problem.images.test_labels))
         runs = {each.folder.resolve(): each for each in (run, *others) if each.exists}.values()
         self.cells = [cell.record for each in runs for cell in each.cells() if self._fits(cell.record)]
 
@@ -220,7 +217,7 @@ class Bench:
 
     def _cell(self, name: str, attack: Attack, submitted: Literal["user", "reference"]) -> CellRecord:
         """Stored, on as many images or more; or computed, in a home that is made for it where the network has none."""
-        limits = self.limits if submitted == "user" else Limits()
+        limits = self.terms.limits if submitted == "user" else Limits()
         for cell in self.cells:
             if cell.max_passes == limits.passes and _same(cell, label(name), attack):
                 return cell
@@ -229,7 +226,7 @@ class Bench:
             attack,
             self.entry.record.seed,
             self.n_examples,
-            batch_size=self.batch_size,
+            batch_size=self.terms.batch_size,
             submitted=submitted,
             limits=limits,
         )
@@ -240,9 +237,9 @@ class Bench:
             self.run,
             [request],
             problem=self.problem,
-            device=self.device,
+            device=self.terms.device,
             model=self.model,
-            progress=self.progress,
+            progress=self.terms.progress,
         )
         self.cells.append(cell)
         return cell

@@ -41,14 +41,14 @@ def build(
     probability: float = 0.5,
     seed: int = 0,
     matrix: Path | None = None,
-    rows: int | None = None,
-    columns: int | None = None,
+    shape: tuple[int | None, int | None] = (None, None),
 ) -> np.ndarray:
     """The mixing matrix W (n, n), checked.
 
-    `pi` is the laziness of lazy weights; `probability` and `seed` are the edges' of erdos_renyi; `rows` and `columns`
-    are the torus' (as square as possible unless given); `matrix` is the file that holds W itself when graph = "file":
-    .csv, .txt (numbers between spaces) or .npy. Such a matrix brings its own weights, and may be asymmetric.
+    `pi` is the laziness of lazy weights; `probability` and `seed` are the edges' of erdos_renyi; `shape` is the
+    rows and columns of a torus (as square as possible unless given); `matrix` is the file that holds W itself when
+    graph = "file": .csv, .txt (numbers between spaces) or .npy. Such a matrix brings its own weights, and may be
+    asymmetric.
     """
     if graph not in GRAPHS:
         raise BadInput(f"no graph '{graph}'; there are: {', '.join(GRAPHS)}")
@@ -66,7 +66,7 @@ def build(
         raise BadInput(f"the probability of an edge must be more than 0 and at most 1, not {probability}")
     if (matrix is None) == (graph == "file"):
         raise BadInput("graph 'file' and a matrix file go together: give both, or neither")
-    if graph != "torus" and (rows, columns) != (None, None):
+    if graph != "torus" and shape != (None, None):
         raise BadInput(f"rows and columns shape a torus, but the graph is '{graph}'; leave them out")
 
     if matrix is not None:
@@ -75,7 +75,7 @@ def build(
             raise BadInput(f"{matrix} is a matrix for {len(W)} nodes, but the network has {nodes}; change one of them")
         return W
     if graph == "torus":
-        edges = _torus(nodes, rows, columns)
+        edges = _torus(nodes, *shape)
     elif graph == "erdos_renyi":
         edges = _erdos_renyi(nodes, probability, seed)
     else:

@@ -50,17 +50,10 @@ class Request:
     key: CellKey = field(init=False)
 
     def __post_init__(self) -> None:
-        key = CellKey.of(
-            self.label,
-            self.attack,
-            n_examples=self.n_examples,
-            seed=self.seed,
-            part=self.part,
-            batch_size=self.batch_size,
-            max_passes=self.limits.passes,
-            schema=self.schema,
-        )
-        object.__setattr__(self, "key", key)
+        what = [self.schema, self.label, self.attack.source_sha256, self.attack.settings()]
+        images = [self.n_examples, self.seed, self.part, self.batch_size]
+        limit = [] if self.limits.passes is None else [{"max_passes": self.limits.passes}]
+        object.__setattr__(self, "key", CellKey.of(self.label, self.attack.eps, [*what, *images, *limit]))
 
     @property
     def label(self) -> str:

@@ -81,8 +81,7 @@ def score(submitted: Images, entry: Entry, results: Results, *, device: str = "c
     sha256 = files.sha256(submitted.path)
     name = label(str(submitted.path))
     settings = {"eps": submitted.eps, "norm": submitted.norm, "images_sha256": sha256}
-    digest = files.digest([SCHEMA, name, settings, submitted.n_examples])[:8]
-    cell = home.cell(CellKey(f"images-{submitted.eps:g}-{digest}"))
+    cell = home.cell(CellKey.of("images", submitted.eps, [SCHEMA, name, settings, submitted.n_examples]))
     known = cell.usable() if home.exists else None
     if known is not None:  # of the same images: it must say the same
         _hold(known.right, robust, f"the cell {cell.stem} of {home.folder}")

@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, wait
 from dataclasses import dataclass
 from typing import Any, cast
@@ -12,7 +12,7 @@ from robustbench_dec.errors import Diverged
 from robustbench_dec.problem import Classifier, Problem
 from robustbench_dec.running import cells
 from robustbench_dec.running.pool import pool, share_of_cores
-from robustbench_dec.running.train import train
+from robustbench_dec.running.train import Habits, train
 from robustbench_dec.specs.run import RunSpec
 from robustbench_dec.specs.table import BlockSpec, Spec
 from robustbench_dec.store import locks, zoo
@@ -72,13 +72,10 @@ def listed(specification: Spec) -> list[Work]:
 def make(
     work: Sequence[Work],
     results: Results,
+    how: Habits = Habits(),  # noqa: B008 (frozen)
     *,
     title: str = "",
-    device: str = "cpu",
     jobs: int = 1,
-    progress: bool = True,
-    save_seconds: float = 20.0,
-    save_rounds: int | None = None,
     after_each: Callable[[], None] = lambda: None,
 ) -> list[Run]:
     """Every listed run with all its cells, in the list's order; `after_each` is called when more runs are complete.
@@ -87,8 +84,7 @@ def make(
     locks.py): each takes the first run that nobody trains and the first cells that nobody computes.
     """
     results.sweep()
-    how = {"save_seconds": save_seconds, "save_rounds": save_rounds}
-    one_worker = functools.partial(_work, work, results, device, progress, how)
+    worker = functools.partial(_work, work, results, how)
     workers = min(jobs, sum(item.size - item.done(results) for item in work))
 
     def complete() -> int:
@@ -96,7 +92,7 @@ def make(
 
     with (
         share_of_cores(jobs) as threads,
-        progress_bars.bar(total=len(work), initial=complete(), desc=title, unit="run", show=progress) as bar,
+        progress_bars.bar(total=len(work), initial=complete(), desc=title, unit="run", show=how.progress) as bar,
     ):
 
         def show() -> None:
@@ -106,10 +102,10 @@ def make(
                 after_each()
 
         if workers <= 1:
-            one_worker(show)
+            worker(show)
         else:
             with pool(workers, threads) as submit:
-                futures = [submit(one_worker, None) for _ in range(workers)]
+                futures = [submit(worker, None) for _ in range(workers)]
                 while wait(futures, timeout=PAUSE, return_when=FIRST_EXCEPTION).not_done:
                     show()
                     for future in futures:
@@ -121,21 +117,14 @@ def make(
     return [results.run(item.run.id) for item in work]
 
 
-def _work(
-    work: Sequence[Work],
-    results: Results,
-    device: str,
-    progress: bool,
-    saving: Mapping[str, object],
-    show: Callable[[], None] | None,
-) -> None:
+def _work(work: Sequence[Work], results: Results, how: Habits, show: Callable[[], None] | None) -> None:
     """One worker: go through the list, do what nobody else does, and again until all is done."""
     left, problems = list(work), _Problems()
     while left:
         held = []
         for item in left:
             try:
-                _complete(item, results, device, progress, saving, problems)
+                _complete(item, results, how, problems)
             except locks.Busy:
                 held.append(item)
             if show is not None:
@@ -145,13 +134,11 @@ def _work(
             time.sleep(PAUSE)
 
 
-def _complete(
-    item: Work, results: Results, device: str, progress: bool, saving: Mapping[str, Any], problems: "_Problems"
-) -> None:
+def _complete(item: Work, results: Results, how: Habits, problems: "_Problems") -> None:
     """Train one run and compute all its cells, where they are missing; Busy where others do a part of it."""
     if item.may_diverge and results.run(item.run.id).divergence is not None:
         return
-    trained = functools.partial(train, item.run, results, device=device, progress=progress, wait=False, **saving)
+    trained = functools.partial(train, item.run, results, how, wait=False)
     try:
         home = trained()
     except Diverged as error:
@@ -165,8 +152,8 @@ def _complete(
             home = trained(checkpoint=True)  # a fresh clone has numbers, and not every run keeps its network
             # Trained on another kind of machine its bits may differ, and then all cells are to be made again.
             missing = _missing(home, item)
-        problem, model = cast(Classifier, problems.of(item.run)), None if kept is None else kept.model(device)
-        cells.attack(home, missing, problem=problem, device=device, model=model, progress=progress, wait=False)
+        problem, model = cast(Classifier, problems.of(item.run)), None if kept is None else kept.model(how.device)
+        cells.attack(home, missing, problem=problem, device=how.device, model=model, progress=how.progress, wait=False)
 
 
 def _missing(home: Run, item: Work) -> list[cells.Request]:

@@ -4,7 +4,8 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from robustbench_dec import bars
 from robustbench_dec.networks.crew import Alone, Crew, OnRanks, Order
@@ -20,28 +21,36 @@ from robustbench_dec.store import locks, provenance
 from robustbench_dec.store.results import Results, Run
 
 
+@dataclass(frozen=True)
+class Habits:
+    """How runs are worked on; none of it decides a number."""
+
+    device: str = "cpu"
+    progress: bool = True
+    save_seconds: float = 20.0
+    """The journal is written that often,"""
+    save_rounds: int | None = None
+    """and every so many rounds."""
+    shown: Shown | None = None
+    """Who is shown the curve as it grows, or as a whole if the run was finished before."""
+
+
 def train(
     run: RunSpec,
     results: Results,
+    how: Habits = Habits(),
     *,
-    device: str = "cpu",
-    save_seconds: float = 20.0,
-    save_rounds: int | None = None,
-    progress: bool = True,
     checkpoint: bool = False,
     wait: bool = True,
     ranks: Ranks | None = None,
-    shown: Shown | None = None,
 ) -> Run:
     """Train a run, or finish it, or find it finished.
 
     A finished run whose checkpoint is absent (a fresh clone) is left alone, unless the `checkpoint` is asked for. One
-    that another process trains is waited for, or is Busy. The journal is written every `save_seconds`, and every
-    `save_rounds` where they are given. With `ranks`, these processes share the nodes; the first alone claims the run,
-    measures and writes. The curve is `shown` as it grows, or as a whole if the run was finished before.
+    that another process trains is waited for, or is Busy. With `ranks`, these processes share the nodes; the first
+    alone claims the run, measures and writes.
     """
     home = results.run(run.id)
-    how = _Habits(device, save_seconds, save_rounds or math.inf, progress, shown)
     crew = Alone() if ranks is None else OnRanks(ranks, run.network.nodes)
     crew.meet(run.id)
     if crew.writes:
@@ -49,12 +58,12 @@ def train(
     elif crew.await_order() is Order.TRAIN:
         _train(run, home, how, crew)
         crew.await_order()  # rank 0 is done
-    if shown is not None and crew.writes:
-        shown(run.id, home.curve().to_dict("records"))
+    if how.shown is not None and crew.writes:
+        how.shown(run.id, home.curve().to_dict("records"))
     return home
 
 
-def _lead(run: RunSpec, home: Run, how: "_Habits", crew: Crew, checkpoint: bool, wait: bool) -> None:
+def _lead(run: RunSpec, home: Run, how: Habits, crew: Crew, checkpoint: bool, wait: bool) -> None:
     """What the writing process does: claim the run, say what there is to do, do it with the others, tidy up."""
     with contextlib.ExitStack() as held:
         with crew.deciding():
@@ -85,17 +94,7 @@ def _nothing_left_of_failures(home: Run) -> Iterator[None]:
         raise
 
 
-class _Habits(NamedTuple):
-    """What decides no number."""
-
-    device: str
-    save_seconds: float
-    save_rounds: float
-    progress: bool
-    shown: Shown | None
-
-
-def _train(run: RunSpec, home: Run, how: _Habits, crew: Crew) -> None:
+def _train(run: RunSpec, home: Run, how: Habits, crew: Crew) -> None:
     """Train a run from its journal or from the start, and write its files."""
     began = time.perf_counter()
     problem, trainer = run.build_problem(), run.build_trainer()
@@ -139,7 +138,7 @@ class _Pulse:
     The crew agrees on both at once.
     """
 
-    def __init__(self, oracle: Oracle, crew: Crew, how: _Habits) -> None:
+    def __init__(self, oracle: Oracle, crew: Crew, how: Habits) -> None:
         self._oracle, self._crew, self._how = oracle, crew, how
         self.save = False
         self.saved()
@@ -152,6 +151,7 @@ class _Pulse:
         losses, done = self._oracle.losses, self._oracle.ledger.rounds
         if not bool(state.X.isfinite().all()):
             losses = losses * math.nan
-        due = time.perf_counter() - self._saved > self._how.save_seconds or done % self._how.save_rounds == 0
+        late = time.perf_counter() - self._saved > self._how.save_seconds
+        due = late or (self._how.save_rounds is not None and done % self._how.save_rounds == 0)
         losses, self.save = self._crew.agree(losses, due and done > 0, done)
         return losses.mean().item()

@@ -21,7 +21,7 @@ from robustbench_dec.errors import BadInput, Diverged
 from robustbench_dec.problem import Classifier
 from robustbench_dec.running import cells
 from robustbench_dec.running.pool import side_by_side
-from robustbench_dec.running.train import train
+from robustbench_dec.running.train import Habits, train
 from robustbench_dec.specs.protocol import Block, Candidate, Protocol
 from robustbench_dec.specs.run import RunSpec
 from robustbench_dec.store import locks
@@ -75,14 +75,19 @@ Choices = Mapping[tuple[str, str], Choice]
 
 
 def carry_out(
-    protocol: Protocol, path: Path, results: Results, *, device: str = "cpu", jobs: int = 1, progress: bool = True
+    protocol: Protocol,
+    path: Path,
+    results: Results,
+    how: Habits = Habits(),  # noqa: B008 (frozen)
+    *,
+    jobs: int = 1,
 ) -> pd.DataFrame:
     """Make all trials that `path`, the CSV, does not have; interrupted, it goes on where it was."""
     for stage in STAGES:
         done = read(path)
         missing = [trial for trial in listed(protocol, stage, done) if trial.key not in known(done)]
-        work = functools.partial(_try, protocol=protocol, path=path, results=results, device=device, progress=progress)
-        side_by_side(work, missing, jobs, f"trials, {stage}", progress, unit="trial")
+        work = functools.partial(_try, protocol=protocol, path=path, results=results, how=how)
+        side_by_side(work, missing, jobs, f"trials, {stage}", how.progress, unit="trial")
     return read(path)
 
 
@@ -140,7 +145,7 @@ def _trial(
     return Trial(stage, block.title, candidate.title, method, number, point, run, judges)
 
 
-def _try(trial: Trial, protocol: Protocol, path: Path, results: Results, device: str, progress: bool) -> None:
+def _try(trial: Trial, protocol: Protocol, path: Path, results: Results, how: Habits) -> None:
     """Make one trial and write its row."""
     row: dict[str, Any] = {
         **{name: getattr(trial, "number" if name == "trial" else name) for name in KEY},
@@ -152,11 +157,11 @@ def _try(trial: Trial, protocol: Protocol, path: Path, results: Results, device:
     problem = trial.run.build_problem()
     assert isinstance(problem, Classifier)
     try:
-        trained = train(trial.run, results, device=device, progress=progress)
+        trained = train(trial.run, results, how)
         classifier = trained.record.classifier
         assert classifier is not None
         row |= {"diverged": False, "clean": classifier.clean.validation, "seconds": round(trained.record.wall_s)}
-        found = cells.attack(trained, trial.attacks, problem=problem, device=device, progress=progress)
+        found = cells.attack(trained, trial.attacks, problem=problem, device=how.device, progress=how.progress)
         columns = {f"{cell.attack}@{cell.eps:g}": cell.robust_acc for cell in found}
         row |= {"score": sum(columns.values()) / len(columns)} | columns if columns else {}
     except Diverged:

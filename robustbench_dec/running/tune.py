@@ -17,7 +17,7 @@ from robustbench_dec.parts import Settings
 from robustbench_dec.problem import Classifier
 from robustbench_dec.running import cells
 from robustbench_dec.running.pool import side_by_side
-from robustbench_dec.running.train import train
+from robustbench_dec.running.train import Habits, train
 from robustbench_dec.specs.run import RunSpec
 from robustbench_dec.specs.table import DrawnSpec, Spec
 from robustbench_dec.store.results import Results
@@ -41,17 +41,16 @@ def tune(
     stem: str,
     results: Results,
     tables: Path,
+    how: Habits = Habits(),  # noqa: B008 (frozen)
     *,
-    device: str = "cpu",
     jobs: int = 1,
-    progress: bool = True,
 ) -> Path:
     """Short runs over the grids of [tune]; a CSV with one row per grid point.
 
     Classifiers are judged on the validation part only, other problems by what their curves end with, such as Phi.
     """
-    work = functools.partial(_row, results=results, device=device, progress=progress)
-    rows = side_by_side(work, list(_trials(specification)), jobs, f"tune {specification.title}", progress)
+    work = functools.partial(_row, results=results, how=how)
+    rows = side_by_side(work, list(_trials(specification)), jobs, f"tune {specification.title}", how.progress)
     path = tables / f"{stem}-tune.csv"
     files.write_text(path, pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
     return path
@@ -118,18 +117,18 @@ def points(drawn: DrawnSpec, entry: str) -> list[dict[str, float]]:
     return found
 
 
-def _row(trial: Trial, results: Results, device: str, progress: bool) -> dict[str, Any]:
+def _row(trial: Trial, results: Results, how: Habits) -> dict[str, Any]:
     """One row of the CSV."""
     run, problem = trial.run, trial.run.build_problem()
     row: dict[str, Any] = {**trial.names, **run.budget.named, **trial.point}
     try:
-        trained = train(run, results, device=device, progress=progress)
+        trained = train(run, results, how)
         record = trained.record
         if record.classifier is None or not isinstance(problem, Classifier):
             ends = {key: value for key, value in record.final.items() if isinstance(value, float)}
             return row | {"diverged": False, **ends}
         row |= {"diverged": False, "validation_clean": record.classifier.clean.validation}
-        for cell in cells.attack(trained, trial.attacks, problem=problem, device=device, progress=progress):
+        for cell in cells.attack(trained, trial.attacks, problem=problem, device=how.device, progress=how.progress):
             row[f"{cell.attack}@{cell.eps:g}"] = cell.robust_acc
     except Diverged:
         row |= {"diverged": True}

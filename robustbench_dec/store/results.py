@@ -32,7 +32,7 @@ import contextlib
 import hashlib
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,12 +44,10 @@ import safetensors.torch
 from torch import Tensor, nn
 
 from robustbench_dec import bars, files
-from robustbench_dec.attack import Attack
 from robustbench_dec.errors import BadInput
 from robustbench_dec.store import locks
 from robustbench_dec.store.checkpoint import load_checkpoint
 from robustbench_dec.store.records import (
-    SCHEMA,
     CellRecord,
     ClaimRecord,
     DivergedRecord,
@@ -75,23 +73,10 @@ class CellKey:
     stem: str
 
     @classmethod
-    def of(
-        cls,
-        name: str,
-        attack: Attack,
-        *,
-        n_examples: int | None,
-        seed: int,
-        part: str,
-        batch_size: int,
-        max_passes: int | None = None,
-        schema: int = SCHEMA,
-    ) -> "CellKey":
-        """The key of an attack under the name by which it was asked for, on the first `n_examples` images of a part."""
-        decides = [schema, name, attack.source_sha256, attack.settings(), n_examples, seed, part, batch_size]
-        decides += [] if max_passes is None else [{"max_passes": max_passes}]
+    def of(cls, name: str, eps: float, decides: Sequence[object]) -> "CellKey":
+        """The key of an attack under the name by which it was asked for, at a radius, with all that decides."""
         readable = re.sub(r"\W+", "-", re.sub(r"\.py(:\w+)?$|\.safetensors$", "", Path(name).name))
-        return cls(f"{readable}-{attack.eps:g}-{files.digest(decides)[:8]}")
+        return cls(f"{readable}-{eps:g}-{files.digest(decides)[:8]}")
 
 
 @dataclass(frozen=True)

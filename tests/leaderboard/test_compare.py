@@ -75,8 +75,9 @@ def file_with(path: Path, body: str) -> str:
 
 def compared(made: Made, entry: zoo.Entry, name: str, **options: Any) -> list[compare.Row]:
     settings = options.pop("settings", {})
-    options = {"n_examples": 40, "progress": False} | options
-    return compare.compare(Newcomer(name, settings), [entry], Results(made.results), **options)
+    eps = options.pop("eps", None)
+    terms = compare.Terms(**{"n_examples": 40, "progress": False} | options)
+    return compare.compare(Newcomer(name, settings), [entry], Results(made.results), terms, eps=eps)
 
 
 def command(made: Made, *arguments: str) -> str:
@@ -168,12 +169,16 @@ def test_a_network_alone_is_attacked_with_the_known_attacks(made: Made, entry: z
     """As from an installed wheel: the zoo and its card, no stored cells."""
     results = tmp_path / "empty"
     (row,) = compare.compare(
-        Newcomer(str(EXAMPLE), {"steps": "2"}), [entry], Results(results), eps=[0.1], n_examples=20, progress=False
+        Newcomer(str(EXAMPLE), {"steps": "2"}),
+        [entry],
+        Results(results),
+        compare.Terms(n_examples=20, progress=False),
+        eps=[0.1],
     )
     assert sorted(rival.attack for rival in row.rivals) == ["fgsm", "pgd"]
     assert len(leaderboard.gather(Results(results))) == 3
     with pytest.raises(BadInput, match=r"no stored universal attacks in Linf .* give --eps"):
-        compare.compare(Newcomer("uap", {}), [entry], Results(results), progress=False)
+        compare.compare(Newcomer("uap", {}), [entry], Results(results), compare.Terms(progress=False))
 
 
 def test_gains_misses_and_tests_are_those_of_the_images(made: Made, entry: zoo.Entry) -> None:
@@ -257,7 +262,12 @@ def test_own_work_goes_elsewhere_and_the_stored_results_are_only_read(
     for model in (entry, zoo.from_path(made.folders[1])):
         own = Results(tmp_path / "out")
         (row,) = compare.compare(
-            Newcomer(name, {}), [model], own, eps=[0.1], n_examples=40, stored=Results(made.results), progress=False
+            Newcomer(name, {}),
+            [model],
+            own,
+            compare.Terms(n_examples=40, progress=False),
+            eps=[0.1],
+            stored=Results(made.results),
         )
         assert [rival.attack for rival in row.rivals] == ["fgsm"]  # a stored one, not run again
         assert [cell.record.attack for cell in own.cells()] == ["mine.py:Mine"]

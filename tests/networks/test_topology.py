@@ -40,7 +40,7 @@ def test_all_weights_mix_on_regular_graphs(graph: str, nodes: int, weights: str,
 
 @given(st.integers(2, 5), st.integers(2, 5), st.sampled_from(WEIGHTS))
 def test_a_torus_is_the_product_of_two_rings(rows: int, columns: int, weights: str) -> None:
-    W = build("torus", rows * columns, weights, rows=rows, columns=columns)
+    W = build("torus", rows * columns, weights, shape=(rows, columns))
     assert_mixes(W, rows * columns)
     product = nx.cartesian_product(*(nx.path_graph(2) if k == 2 else nx.cycle_graph(k) for k in (rows, columns)))
     expected = nx.to_numpy_array(product, nodelist=sorted(product), weight=None) > 0
@@ -48,8 +48,8 @@ def test_a_torus_is_the_product_of_two_rings(rows: int, columns: int, weights: s
 
 
 def test_a_torus_is_as_square_as_its_nodes_allow() -> None:
-    np.testing.assert_array_equal(build("torus", 12), build("torus", 12, rows=3))
-    np.testing.assert_array_equal(build("torus", 12, columns=6), build("torus", 12, rows=2, columns=6))
+    np.testing.assert_array_equal(build("torus", 12), build("torus", 12, shape=(3, None)))
+    np.testing.assert_array_equal(build("torus", 12, shape=(None, 6)), build("torus", 12, shape=(2, 6)))
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 4, 8, 16])
@@ -191,10 +191,10 @@ def test_sums_may_be_off_by_rounding() -> None:
         ({"graph": "hypercube"}, "power of two nodes, not 6; 4 would do"),
         ({"graph": "torus", "nodes": 7}, "7 nodes came as 1 x 7"),
         ({"graph": "torus", "nodes": 2}, "a torus needs"),
-        ({"graph": "torus", "rows": 4}, "a torus needs"),
-        ({"graph": "torus", "rows": 0}, "a torus needs"),
-        ({"graph": "torus", "rows": -2, "columns": -3}, "a torus needs"),
-        ({"rows": 2}, "rows and columns shape a torus"),
+        ({"graph": "torus", "shape": (4, None)}, "a torus needs"),
+        ({"graph": "torus", "shape": (0, None)}, "a torus needs"),
+        ({"graph": "torus", "shape": (-2, -3)}, "a torus needs"),
+        ({"shape": (2, None)}, "rows and columns shape a torus"),
         ({"graph": "erdos_renyi", "probability": 0.0}, "the probability of an edge"),
         ({"graph": "erdos_renyi", "nodes": 40, "probability": 1e-4}, "none of 1000 Erdos-Renyi graphs"),
         ({"graph": "file"}, "go together"),

@@ -20,6 +20,7 @@ from robustbench_dec.running.train import train
 from robustbench_dec.specs.run import NetworkSpec, RunSpec
 from robustbench_dec.store.problems import problem_of
 from robustbench_dec.store.results import Results
+from tests.support.by_path import QUIET
 from trainers.k_gt import KGT
 
 PROBLEM = Adversarial(eps=0.2, steps=3, rel_alpha=0.4)
@@ -91,7 +92,7 @@ def test_k_gt_learns_to_resist_what_it_is_trained_against(tmp_path: Path) -> Non
             curve_points=1,
             curve_examples=10,
         )
-        home = train(run, Results(tmp_path), progress=False)
+        home = train(run, Results(tmp_path), QUIET)
         assert ("eps" in home.record.settings.problem) == (name == "adversarial")
         wanted = cells.requests([("pgd", PGD(eps=0.15, steps=10))], 0, n_examples=100)
         problem = problem_of(home.record)

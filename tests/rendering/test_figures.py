@@ -17,6 +17,7 @@ from robustbench_dec.running import steps, suite, tune
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store.results import Results
 from tests.support import ROOT, by_path
+from tests.support.by_path import QUIET
 
 SIX = ["dec_fedtrack", "dream", "dm_hsgd", "gt_da", "gt_gda", "gt_srvr"]
 FULL = spec.read(ROOT / "tables" / "figures.toml")
@@ -120,7 +121,7 @@ def test_tuning_judges_by_phi_and_marks_what_diverged(small: spec.Spec, tmp_path
         "breast_cancer": {"gt_gda": {"eta_x": [0.1, 1e6], "eta_y": ["1e-2/450"]}}
     }
     tuned = small.model_copy(update={"tune": spec.TuneSpec(rounds=3, grids=grids)})
-    path = tune.tune(tuned, "small", Results(tmp_path), tmp_path, progress=False)
+    path = tune.tune(tuned, "small", Results(tmp_path), tmp_path, QUIET)
     rows = pd.read_csv(path)
     assert list(rows["eta_x"]) == [0.1, 1e6] and list(rows["diverged"]) == [False, True]
     assert rows["phi"].notna().tolist() == [True, False]
@@ -235,7 +236,7 @@ def test_tuning_by_a_rule_writes_trials_and_sets_and_the_runs_are_those_of_each_
     assert [(block.sfo, block.exchanges) for block in tuned.blocks] == [(300, None), (None, 8)]
     assert len(edges) == 4  # two values of eta_y are both at an edge
     results = Results(tmp_path / "results")
-    suite.make(suite.listed(tuned), results, progress=False)
+    suite.make(suite.listed(tuned), results, QUIET)
     drawn = figures.render(tuned, suite.listed(tuned), results, tmp_path / "small")
     frame = figures.gather(suite.listed(tuned), results)
     assert (frame["phi"] > known["phi_best"]).all()

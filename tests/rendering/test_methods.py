@@ -11,6 +11,7 @@ from robustbench_dec.running import suite, tune
 from robustbench_dec.specs import table
 from robustbench_dec.store.results import Results
 from tests.support import ROOT
+from tests.support.by_path import QUIET
 
 TABLE = """
 title = "Methods"
@@ -79,9 +80,9 @@ def test_a_table_of_methods_is_made_and_says_who_diverged(file: Path, tmp_path: 
     spec, results = table.read(file), Results(tmp_path / "results")
     work = suite.listed(spec)
     assert len(work) == 3 * 2 + 3  # the second block has one seed
-    suite.make(work, results, progress=False)
+    suite.make(work, results, QUIET)
     assert all(item.done(results) == item.size for item in work)
-    suite.make(work, results, progress=False)  # nothing is trained again, what diverged neither
+    suite.make(work, results, QUIET)  # nothing is trained again, what diverged neither
     report.report(spec, work, "methods", results, tmp_path)
     blocks = methods_table.collect(work, results)
     for rows in blocks.values():
@@ -103,7 +104,7 @@ def test_a_table_of_methods_is_made_and_says_who_diverged(file: Path, tmp_path: 
 @pytest.mark.slow
 def test_every_method_has_equal_trials_on_one_split_and_its_best_point_everywhere(file: Path, tmp_path: Path) -> None:
     spec = table.read(file)
-    path = tune.tune(spec, "methods", Results(tmp_path / "tune"), tmp_path, progress=False)
+    path = tune.tune(spec, "methods", Results(tmp_path / "tune"), tmp_path, QUIET)
     rows = list(csv.DictReader(path.open()))
     assert [row["method"] for row in rows] == ["k_gt"] * 2 + ["k_gt adversarial"] * 2 + ["local_sgda"] * 2
     assert {row["block"] for row in rows} == {"Digits, by label"}

@@ -15,6 +15,7 @@ from robustbench_dec.specs import protocol as protocols
 from robustbench_dec.specs import table as specs
 from robustbench_dec.specs.protocol import Protocol
 from robustbench_dec.store.results import Results
+from tests.support.by_path import QUIET
 
 TINY = """
 layout = "protocol"
@@ -97,7 +98,7 @@ def test_points_come_from_one_sequence_and_a_method_uses_what_it_has(protocol: t
 def test_trials_are_equal_and_go_on_where_they_were(protocol: tuple[Protocol, Path], tmp_path: Path) -> None:
     rules, path = protocol
     results = Results(tmp_path / "tune")
-    done = trials.carry_out(rules, path, results, progress=False)
+    done = trials.carry_out(rules, path, results, QUIET)
     counts = done.groupby(["stage", "method"]).size().to_dict()
     assert counts == {
         **{("candidate", "k_gt"): 4, ("short", "k_gt"): 4, ("short", "dec_fedtrack"): 4},
@@ -126,7 +127,7 @@ def test_trials_are_equal_and_go_on_where_they_were(protocol: tuple[Protocol, Pa
     frame = trials.read(path)
     path.write_text(frame.drop(index=frame.index[-1]).to_csv(index=False, lineterminator="\n"))
     elsewhere = Results(tmp_path / "other")
-    trials.carry_out(rules, path, elsewhere, progress=False)
+    trials.carry_out(rules, path, elsewhere, QUIET)
     assert len(elsewhere.runs()) == 1
     again = trials.read(path).drop(columns="seconds")
     pd.testing.assert_frame_equal(again, frame.drop(columns="seconds"))
@@ -138,7 +139,7 @@ def test_what_diverges_is_a_trial_too(protocol: tuple[Protocol, Path], tmp_path:
     rules, path = protocol
     wild = rules.model_copy(update={"box": rules.box | {"eta_c": (1e3, 1e9)}})
     with pytest.raises(BadInput, match="came to its end"):
-        trials.carry_out(wild, path, Results(tmp_path / "tune"), progress=False)
+        trials.carry_out(wild, path, Results(tmp_path / "tune"), QUIET)
     assert trials.read(path)["diverged"].all()
 
 
@@ -205,7 +206,7 @@ def test_what_the_protocol_does_not_give_is_found(protocol: tuple[Protocol, Path
     rules, path = protocol
     table = tmp_path / "table.toml"
     table.write_text(TABLE.replace("NORMALISED", "true"))
-    done = trials.carry_out(rules, path, Results(tmp_path / "tune"), progress=False)
+    done = trials.carry_out(rules, path, Results(tmp_path / "tune"), QUIET)
     choice = trials.choice(rules, done)
     plain, robust = choice["Digits", "k_gt"], choice["Digits", "dec_fedtrack"]
     values = {
@@ -222,7 +223,7 @@ def test_what_the_protocol_does_not_give_is_found(protocol: tuple[Protocol, Path
         table.write_text(text)
         wanted = specs.read(table)
         work = suite.listed(wanted)
-        suite.make(work, results, progress=False)
+        suite.make(work, results, QUIET)
         return under_protocol.findings(wanted, table, work, results)
 
     assert found() == []

@@ -12,6 +12,7 @@ from robustbench_dec.errors import BadInput
 from robustbench_dec.running.train import train
 from robustbench_dec.specs.run import NetworkSpec, RunSpec
 from robustbench_dec.store.results import Results
+from tests.support.by_path import QUIET
 
 TRAINER = """
     from dataclasses import dataclass
@@ -89,13 +90,13 @@ def test_a_source_that_is_edited_while_it_trains_changes_nothing_under_the_run(t
     path = written(tmp_path / "mine.py", TRAINER)
     run = specified(str(path))
     run_id, settings = run.id, run.settings
-    trained = train(run, Results(tmp_path / "results"), progress=False)
+    trained = train(run, Results(tmp_path / "results"), QUIET)
     assert path.read_text() == "# edited while it trains\n"
     assert (run.id, run.settings) == (run_id, settings)
     assert trained.id == trained.record.id == run_id and trained.finished()
     assert trained.record.settings.trainer["source_sha256"] == settings.trainer["source_sha256"]
     assert [home.id for home in Results(tmp_path / "results").runs()] == [run_id]
-    assert train(run, Results(tmp_path / "results"), progress=False).record == trained.record  # and it is found again
+    assert train(run, Results(tmp_path / "results"), QUIET).record == trained.record  # and it is found again
 
 
 def test_a_worker_refuses_a_run_whose_source_was_edited_on_the_way(tmp_path: Path) -> None:

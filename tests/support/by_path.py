@@ -1,6 +1,7 @@
 """The store reached by paths, in short: tests look at the files themselves, which no other code does."""
 
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,27 @@ from robustbench_dec.specs.table import Spec
 from robustbench_dec.store.records import CellRecord
 from robustbench_dec.store.results import Results, Run
 
+QUIET = running.Habits(progress=False)
+
 
 def train(run: RunSpec, results: Path, **how: Any) -> Path:
     """The folder of a trained run."""
-    return running.train(run, Results(results), **({"progress": False} | how)).folder
+    habits, others = _habits(how)
+    return running.train(run, Results(results), habits, **others).folder
 
 
 def make(specification: Spec, results: Path, **how: Any) -> list[Path]:
     """The folders of a table's runs, all complete."""
-    runs = suite.make(
-        suite.listed(specification), Results(results), title=specification.title, **({"progress": False} | how)
-    )
+    habits, others = _habits(how)
+    runs = suite.make(suite.listed(specification), Results(results), habits, title=specification.title, **others)
     return [run.folder for run in runs]
+
+
+def _habits(how: dict[str, Any]) -> tuple[running.Habits, dict[str, Any]]:
+    """What decides no number, without bars unless they are asked for; and the rest."""
+    named = {field.name for field in fields(running.Habits)}
+    chosen = {name: value for name, value in how.items() if name in named}
+    return replace(QUIET, **chosen), {name: how[name] for name in how.keys() - named}
 
 
 def report(specification: Spec, stem: str, results: Path, tables: Path) -> list[Path]:
