@@ -3,6 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 RESULTS ?= results
 DEVICE ?= cpu
 BIN := .venv/bin
+INSTALL := python -m pip install --quiet --disable-pip-version-check --no-compile  # compiled when first imported: half the time
 
 # make table2                    print the published table, make it anew with one seed in out/table2, hold the two against each other
 # make table2 SEEDS=6, PROFILE=quick, STRICT=1, JOBS=4, DEVICE=cuda, RESULTS=elsewhere
@@ -21,12 +22,11 @@ setup: .venv/installed
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed, not '$(PYTHON)'; set PYTHON=/path/to/python3.11" >&2; exit 2; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 torchvision==0.28.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(BIN)/$(INSTALL) torch==2.13.0 torchvision==0.28.0 -e .
 	@touch $@
 
 .venv/tested: .venv/installed  # what only tests and lint need
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	$(BIN)/$(INSTALL) -e '.[test]'
 	@touch $@
 
 table2: RESULTS := $(if $(filter file,$(origin RESULTS)),out/table2,$(RESULTS))
@@ -70,7 +70,7 @@ tune: setup
 # Sphinx has an environment of its own inside .venv, because it wants a newer requests than torchattacks allows.
 .venv/docs/installed: docs/requirements.txt | .venv/installed
 	$(PYTHON) -m venv .venv/docs
-	.venv/docs/bin/python -m pip install --quiet --disable-pip-version-check -r docs/requirements.txt
+	.venv/docs/bin/$(INSTALL) -r docs/requirements.txt
 	@touch $@
 
 docs: setup .venv/docs/installed  # docs/built/index.html; a warning or a broken link inside is an error

@@ -184,15 +184,22 @@ def flat_parameters(network: nn.Module) -> Tensor:
 
 
 def pixel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each colour of uint8 images (N, C, H, W), on the scale [0, 1], to 4 digits."""
-    levels = torch.arange(256, dtype=torch.float64) / 255
+    """Mean and standard deviation of each colour of images (N, C, H, W), on the scale [0, 1], to 4 digits."""
     means, deviations = [], []
     for colour in range(images.shape[1]):
-        share = torch.bincount(images[:, colour].flatten(), minlength=256).double() / images[:, colour].numel()
+        levels, share = _histogram(images[:, colour].flatten())
         mean = float((share * levels).sum())
         means.append(round(mean, 4))
         deviations.append(round(float((share * (levels - mean) ** 2).sum()) ** 0.5, 4))
     return tuple(means), tuple(deviations)
+
+
+def _histogram(pixels: Tensor) -> tuple[Tensor, Tensor]:
+    """Levels on the scale [0, 1], and the share of the pixels that have each of them; of floats, every pixel."""
+    if pixels.dtype != torch.uint8:
+        return pixels.double(), torch.tensor(1 / pixels.numel(), dtype=torch.float64)
+    levels = torch.arange(256, dtype=torch.float64) / 255
+    return levels, torch.bincount(pixels, minlength=256).double() / pixels.numel()
 
 
 def _needed(parameter: inspect.Parameter) -> bool:

@@ -169,9 +169,9 @@ def largest_radius(norm: str, shape: tuple[int, ...]) -> float:
 # What attacks ask of a network
 
 
-def as_floats(images: Tensor) -> Tensor:
-    """uint8 images as float32 in [0, 1]; floats as they are."""
-    return images.float() / 255 if images.dtype == torch.uint8 else images
+def as_floats(images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """uint8 images as floats in [0, 1]; floats as they are."""
+    return images.to(dtype) / 255 if images.dtype == torch.uint8 else images
 
 
 @contextlib.contextmanager

@@ -102,7 +102,7 @@ class Classifier(Problem):
     @property
     @abstractmethod
     def images(self) -> Dataset:
-        """The data set, in memory as uint8."""
+        """The data set, in memory."""
 
     @property
     @abstractmethod

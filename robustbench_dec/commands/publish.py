@@ -47,7 +47,7 @@ def publish(
     if zoo is not None:
         publishing.publish([], results)  # refuses a folder without a list
         entry = zoos.add(homes[0], zoo, results.zoo)
-        written += [entry.checkpoint, entry.checkpoint.with_suffix(".json")]
+        written += entry.files
         typer.echo(f"wrote {entry.checkpoint} and its card")
     if cells:
         change = publishing.publish(cells, results)

@@ -1,4 +1,4 @@
-"""The image data sets, in memory as uint8."""
+"""The image data sets, in memory as uint8; one's own as float32 where 256 levels would not do."""
 
 import hashlib
 import json
@@ -22,12 +22,15 @@ from robustbench_dec.errors import BadInput
 VALIDATION_SEED = 20_230
 TEST_SEED = 20_231
 
-Part = tuple[Tensor, Tensor]  # images uint8 (N, C, H, W), labels int64 (N,)
+Part = tuple[Tensor, Tensor]  # images (N, C, H, W), labels int64 (N,)
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images uint8 (N, C, H, W) and labels int64 (N,) in 0..len(classes) - 1, in three parts without overlap."""
+    """Images (N, C, H, W), uint8 or float32 in [0, 1], and labels int64 (N,), in three parts without overlap.
+
+    Labels are 0..len(classes) - 1.
+    """
 
     name: str
     classes: tuple[str, ...]

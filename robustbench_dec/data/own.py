@@ -4,7 +4,8 @@
     pictures/                        train/<class>/*.png and test/<class>/*.png, as torchvision's ImageFolder has them
     rows.svm                         rows of features in svmlight's format; rows.svm.t beside it is the test part
 
-Images are (N, H, W), (N, colours, H, W) or (N, H, W, colours): uint8, or floats in [0, 1], which are kept in 8 bits.
+Images are (N, H, W), (N, colours, H, W) or (N, H, W, colours): uint8, or floats in [0, 1]. Floats are kept as float32,
+unless all of them are whole levels k / 255: then 8 bits say the same.
 Labels are 0..C-1, or the classes' names. The sha256 of the content is part of a run's identity, the path is not.
 """
 
@@ -37,7 +38,7 @@ Array = NDArray[Any]
 
 
 class Pictures(NamedTuple):
-    """Images uint8 (N, C, H, W) and labels int64 (N,), to train and to test."""
+    """Images (N, C, H, W), uint8 or float32 in [0, 1], and labels int64 (N,), to train and to test."""
 
     classes: tuple[str, ...]
     train: tuple[Tensor, Tensor]
@@ -204,19 +205,38 @@ def _checked(path: Path, arrays: Mapping[str, Array], classes: Sequence[str] | N
         raise BadInput(f"two classes of {path} have the same name; the names are {', '.join(named)}")
     if len(named) < 2:
         raise BadInput(f"{path} has {len(named)} class; a classifier tells at least 2 apart")
-    train, test = (
+    (train, train_labels), (test, test_labels) = (
         (_images(path, f"{part}_images", arrays), _labels(path, part, arrays, named)) for part in ("train", "test")
     )
-    if train[0].shape[1:] != test[0].shape[1:]:
+    if train.shape[1:] != test.shape[1:]:
         raise BadInput(
-            f"the train_images of {path} are of shape {tuple(train[0].shape[1:])}, its test_images of "
-            f"{tuple(test[0].shape[1:])}; all images have one size"
+            f"the train_images of {path} are of shape {tuple(train.shape[1:])}, its test_images of "
+            f"{tuple(test.shape[1:])}; all images have one size"
         )
-    return Pictures(named, train, test)
+    if train.dtype != test.dtype:  # one part has levels, the other has more than levels
+        train, test = (_floats(images) for images in (train, test))
+    elif train.dtype != np.uint8 and all(_has_levels(images) for images in (train, test)):
+        train, test = (_levels(images) for images in (train, test))
+    return Pictures(named, (torch.from_numpy(train), train_labels), (torch.from_numpy(test), test_labels))
 
 
-def _images(path: Path, name: str, arrays: Mapping[str, Array]) -> Tensor:
-    """uint8 (N, C, H, W)."""
+def _levels(images: Array) -> Array:
+    """The nearest of 256 levels, uint8."""
+    return np.rint(images * np.float32(255)).astype(np.uint8)
+
+
+def _floats(images: Array) -> Array:
+    """As a network sees them, float32."""
+    return images.astype(np.float32) / np.float32(255) if images.dtype == np.uint8 else images
+
+
+def _has_levels(images: Array) -> bool:
+    """Whether 8 bits would give every float back as it is."""
+    return bool((_floats(_levels(images)) == images).all())
+
+
+def _images(path: Path, name: str, arrays: Mapping[str, Array]) -> Array:
+    """(N, C, H, W), uint8, or float32 in [0, 1]."""
     images, what = arrays[name], f"the {name} of {path}"
     if images.ndim == 3:
         images = images[:, None]
@@ -232,10 +252,10 @@ def _images(path: Path, name: str, arrays: Mapping[str, Array]) -> Tensor:
             raise BadInput(
                 f"{what} are floats from {low:g} to {high:g}; floats lie in [0, 1], and pixels from 0 to 255 are uint8"
             )
-        images = np.rint(images * 255).astype(np.uint8)
+        images = images.astype(np.float32)
     elif images.dtype != np.uint8:
         raise BadInput(f"{what} are of {images.dtype}; pixels are uint8 from 0 to 255, or floats in [0, 1]")
-    return torch.from_numpy(np.ascontiguousarray(images))
+    return np.ascontiguousarray(images)
 
 
 def _names(path: Path, labels: Array) -> list[str]:

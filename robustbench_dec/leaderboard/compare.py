@@ -147,7 +147,8 @@ class Bench:
         self.model: nn.Module = entry.model(terms.device)
         self.n_examples = min(terms.n_examples, len(self.problem.images.test_labels))
         runs = {each.folder.resolve(): each for each in (run, *others) if each.exists}.values()
-        self.cells = [cell.record for each in runs for cell in each.cells() if self._fits(cell.record)]
+        self.stored = [cell for each in runs for cell in each.cells() if self._fits(cell.record)]
+        self.cells = [cell.record for cell in self.stored]
 
     def rows(self, newcomer: Newcomer, eps: Sequence[float] | None) -> Iterator[Row]:
         example = newcomer.at(0.0)
@@ -220,7 +221,7 @@ class Bench:
         limits = self.terms.limits if submitted == "user" else Limits()
         for cell in self.cells:
             if cell.max_passes == limits.passes and _same(cell, label(name), attack):
-                return cell
+                return self._kept(cell) if submitted == "user" else cell
         request = Request(
             name,
             attack,
@@ -243,6 +244,13 @@ class Bench:
         )
         self.cells.append(cell)
         return cell
+
+    def _kept(self, record: CellRecord) -> CellRecord:
+        """The newcomer's cell, which another folder has: results show it too, as what a user brought."""
+        cell = next((cell for cell in self.stored if cell.record is record), None)
+        if cell is not None and not self.run.cell(cell.stem).exists:
+            cell.copy_to(self.run, submitted="user")
+        return record
 
     def _measured(self, cell: CellRecord) -> Measured:
         images = cell.n_examples

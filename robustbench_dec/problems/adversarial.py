@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor, nn
 
+from robustbench_dec.attack import as_floats
 from robustbench_dec.errors import BadInput
 from robustbench_dec.parts import Count, must
 from robustbench_dec.problem import Batch
@@ -56,7 +57,7 @@ class Adversarial(Universal):
 
     def loss(self, x: Tensor, y: Tensor | None, batch: Batch) -> Tensor:
         images, labels = batch
-        inputs = images.to(x.dtype) / 255
+        inputs = as_floats(images, x.dtype).to(x.dtype)
         return nn.functional.cross_entropy(self.logits(x, self.attacked(x.detach(), inputs, labels)), labels)
 
     def attacked(self, x: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ from robustbench_dec.architecture import (
     flat_parameters,
     pixel_statistics,
 )
+from robustbench_dec.attack import as_floats
 from robustbench_dec.errors import BadInput, raised
 from robustbench_dec.parts import Radius, Settings, Source, must, settable
 from robustbench_dec.problem import Batch, Classifier
@@ -102,7 +103,7 @@ class Universal(Classifier):
 
     @cached_property
     def images(self) -> data.Dataset:
-        """The data set, in memory as uint8."""
+        """The data set, in memory."""
         if data.identity(self.dataset, data.IMAGES) != self.data_identity:
             raise BadInput(f"{self.dataset} was edited after it was asked for; the same command starts anew")
         return data.load(self.dataset, self.classes, validation=self.validation)
@@ -147,7 +148,7 @@ class Universal(Classifier):
 
     def loss(self, x: Tensor, y: Tensor | None, batch: Batch) -> Tensor:
         images, labels = batch
-        inputs = images.to(x.dtype) / 255
+        inputs = as_floats(images, x.dtype).to(x.dtype)
         if y is not None:
             inputs = inputs + y.view(inputs.shape[1:])
             if self.clamp:

@@ -37,7 +37,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import safetensors.torch
@@ -150,13 +150,17 @@ class Cell:
         """Those of its files that are there."""
         return [path for path in (self._path, self._y) if path.is_file()]
 
-    def copy_to(self, home: "Run") -> None:
-        """Copy it to the same run in another folder, with what that run has there by way of records; checked bytes."""
+    def copy_to(self, home: "Run", submitted: Literal["", "user"] | None = None) -> None:
+        """Copy it to the same run in another folder, with what that run has there by way of records; checked bytes.
+
+        `submitted` tells on whose wish it is there, where that is not as here.
+        """
         self.run.copy_record_to(home)
         there = home.cell(self.stem)
         if not there.exists:
             y = self.record.perturbation_sha256
-            there.write(self.record, None if y is None else files.verified(self._y, y))
+            told = {} if submitted is None else {"submitted": submitted}
+            there.write(self.record.model_copy(update=told), None if y is None else files.verified(self._y, y))
 
     def claim(self, wait: bool = True) -> AbstractContextManager[None]:
         """Be the only one who computes it."""

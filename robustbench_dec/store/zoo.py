@@ -3,7 +3,8 @@
 The tensors are the average x-bar of a run's nodes ("X", one row) and, for methods that train one, the average y
 ("y", as an image). The card beside them is sealed: the network's name, its own sha256, and the record of its run
 (architecture, data, settings, ledger, clean accuracy, and the sha256 of the run's whole checkpoint, by which stored
-attack cells are found).
+attack cells are found). The network of a user's own file brings its source along, <name>.py: it is executed when this
+entry's network is asked for, and not before its sha256 was checked.
 
 A run keeps its average network in the same form, network.safetensors and network.json in its folder: small enough for
 git, and all that an attack needs.
@@ -23,6 +24,9 @@ from robustbench_dec.store.problems import problem_of
 from robustbench_dec.store.records import Card, RunRecord
 from robustbench_dec.store.results import CHECKPOINT, RUN_RECORD, Results, Run, run_at
 
+SOURCE = ".py"
+"""How the source of a user's own network is called beside the network."""
+
 NETWORK = "network"
 """The stem of the average network that a run keeps."""
 
@@ -41,6 +45,12 @@ class Entry:
     sha256: str
     record: RunRecord
 
+    @property
+    def files(self) -> list[Path]:
+        """The network, its card and its source, those that are there."""
+        paths = (self.checkpoint.with_suffix(suffix) for suffix in (".safetensors", ".json", SOURCE))
+        return [path for path in paths if path.is_file()]
+
     def model(self, device: str = "cpu") -> nn.Module:
         """The network, after its bytes were checked."""
         if not self.checkpoint.is_file():
@@ -50,11 +60,23 @@ class Entry:
                 f"{self.checkpoint} has not the sha256 that its card tells; it is damaged or was changed, so fetch or "
                 "train it again"
             )
+        self._check_source()
         return load_checkpoint(self.checkpoint, device, self.record.named.model).to(device)
 
     def problem(self) -> Classifier:
         """Its data, as it was trained on them."""
+        self._check_source()
         return problem_of(self.record)
+
+    def _check_source(self) -> None:
+        """Refuse a source that is not the one that was trained, before it is executed."""
+        source, classifier = self.checkpoint.with_suffix(SOURCE), self.record.classifier
+        told = None if classifier is None else classifier.architecture.source_sha256
+        if told is not None and source.is_file() and files.sha256(source) != told:
+            raise BadInput(
+                f"{source} is not the source of {self.name}, whose sha256 is {told[:12]}...; it was changed, so it is "
+                "not executed; restore it, or make the entry again"
+            )
 
     def run(self) -> Run | None:
         """The run whose folder the network lies in; None for one of the zoo."""
@@ -154,10 +176,28 @@ def _write(run: Run, name: str, path: Path) -> Entry:
     tensors = {"X": stacks["X"].mean(0, keepdim=True)}
     if "Y" in stacks:
         tensors["y"] = stacks["Y"].mean(0).view(record.classifier.architecture.shape)
+    source = _source(record)
     files.write_bytes(path, checkpoint_bytes(tensors, record.classifier.architecture))
+    if source is not None:
+        files.write_bytes(path.with_suffix(SOURCE), source)
     card = path.with_suffix(".json")
     Card(name=name, network_sha256=files.sha256(path), run=record).write(card)
     return _entry(card)
+
+
+def _source(record: RunRecord) -> bytes | None:
+    """The source of a user's own network, as it was when the run was trained; None for a network of the shelf."""
+    told = None if record.classifier is None else record.classifier.architecture.source_sha256
+    if told is None:
+        return None
+    path = Path(str(record.named.model).rpartition(":")[0] or str(record.named.model))
+    try:
+        return files.verified(path, told)
+    except (files.Damaged, OSError) as error:
+        raise BadInput(
+            f"{path} is missing, or not the source of {record.id} any more (its sha256 was {told[:12]}...), and an "
+            "entry brings its network's source along; put back what it was"
+        ) from error
 
 
 def list_models(pattern: str = "*") -> list[str]:
@@ -189,4 +229,8 @@ def load_model(name: str | Path, device: str = "cpu") -> nn.Module:
 
 def _entry(path: Path) -> Entry:
     card = Card.read(path)
-    return Entry(card.name, path.with_suffix(".safetensors"), card.network_sha256, card.run)
+    run, source = card.run, path.with_suffix(SOURCE)
+    if run.classifier is not None and run.classifier.architecture.source_sha256 is not None and source.is_file():
+        inside = f"{source}:{run.classifier.architecture.name.rpartition(':')[2]}"  # file.py:Class
+        run = run.model_copy(update={"named": run.named.model_copy(update={"model": inside})})
+    return Entry(card.name, path.with_suffix(".safetensors"), card.network_sha256, run)

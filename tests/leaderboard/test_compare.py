@@ -414,5 +414,23 @@ def test_a_run_folder_is_compared_like_a_model_of_the_zoo(made: Made, entry: zoo
     assert len(list((made.folders[1] / "attacks").glob("pgd-*.json"))) == 1
 
 
+@pytest.mark.slow
+def test_an_attack_that_was_run_before_is_shown_in_a_new_folder_too(made: Made, tmp_path: Path) -> None:
+    """Its only cells lie in the run's own folder; the leaderboard of the new one has them, as a user's."""
+    run, mine = str(made.folders[0]), f"{EXAMPLE}:Momentum"
+    runner, words = CliRunner(), ["--set", "steps=3", "--eps", "0.1", "--n-examples", "40"]
+    answer = runner.invoke(cli.app, ["attack", run, "--attack", mine, *words])
+    assert answer.exit_code == 0, answer.output
+    new = tmp_path / "new"
+    answer = runner.invoke(
+        cli.app, ["compare", "--attack", mine, "--model", run, *words, "--results", str(new)], catch_exceptions=False
+    )
+    assert answer.exit_code == 0 and "1 rows, 1 of them of momentum.py:Momentum" in answer.output
+    (row,) = leaderboard.read(Results(new).leaderboard).itertuples()
+    (before,) = [cell for cell in Results(made.results).run(made.folders[0].name).cells() if "momentum" in cell.stem]
+    assert (row.cell, row.n_correct, row.submitted) == (before.stem, before.record.n_correct, "user")
+    assert before.record.submitted == "" and (new / "index.html").is_file()
+
+
 def test_an_abstract_attack_is_no_attack() -> None:
     assert find_attack.adapt(Attack) is None

@@ -1,6 +1,7 @@
 """A network and data of one's own, from training to the leaderboard, on one process and on several."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from torch import nn
 
 from robustbench_dec import data, shelf, trainable
 from robustbench_dec.architecture import Architecture, blueprint
+from robustbench_dec.attack import as_floats
 from robustbench_dec.commands import app as cli
 from robustbench_dec.data import own
 from robustbench_dec.errors import BadInput
@@ -96,7 +98,8 @@ def test_a_groupnorm_resnet_on_ones_own_images_goes_all_the_way(command: Callabl
     )  # fmt: skip
     assert "digits.npz/mine" in compared
     model = zoo.load_model(tmp_path / "out" / "zoo" / "digits.npz" / "mine.safetensors")
-    images = data.load("mine/digits.npz").test_images.float() / 255
+    images = data.load("mine/digits.npz").test_images
+    assert images.dtype == torch.float32 and images.unique().tolist() == [k / 16 for k in range(17)]  # as they are
     assert model(images).allclose(first.model()(images), atol=1e-5)
 
     launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -107,6 +110,8 @@ def test_a_groupnorm_resnet_on_ones_own_images_goes_all_the_way(command: Callabl
     assert together.record.processes_used == (2,)
     assert together.record.checkpoint_sha256 == first.record.checkpoint_sha256
 
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(tmp_path / "out" / "zoo", elsewhere)
     source = tmp_path / "mine" / "net.py"
     source.write_text(source.read_text() + "# edited\n")
     with pytest.raises(BadInput, match=r"net\.py:Net was edited since this network was trained; its source had"):
@@ -114,6 +119,18 @@ def test_a_groupnorm_resnet_on_ones_own_images_goes_all_the_way(command: Callabl
     source.unlink()
     with pytest.raises(BadInput, match=r"no file mine/net\.py"):
         first.model()
+
+    for carried in (tmp_path / "out" / "zoo", elsewhere):  # an entry needs no other file
+        moved = carried / "digits.npz" / "mine.safetensors"
+        assert zoo.load_model(moved)(images).equal(model(images))
+        assert zoo.from_path(moved).problem().images.test_images.equal(images)
+    bad = elsewhere / "digits.npz" / "mine.py"
+    bad.write_text("raise SystemExit('executed')\n")
+    for ask in (zoo.from_path(moved).model, zoo.from_path(moved).problem):
+        with pytest.raises(BadInput, match=r"mine\.py is not the source of digits\.npz/mine, .* so it is not executed"):
+            ask()
+    with pytest.raises(BadInput, match=r"mine/net\.py is missing, or not the source of .* any more"):
+        zoo.add(first.folder, "digits.npz/again", tmp_path / "out" / "zoo")
 
 
 @pytest.mark.parametrize("name", shelf.names("architecture"))
@@ -157,6 +174,26 @@ def test_images_are_read_the_same_from_every_form(tmp_path: Path) -> None:
     assert found[3].train[0].equal(torch.from_numpy(images)[order])
     chosen = data.load(str(tmp_path / "a.npz"), ["dog", "cat"], validation=0)
     assert chosen.classes == ("dog", "cat") and chosen.train_labels.tolist() == [1, 0] * 4
+
+
+def test_floats_are_kept_as_they_are_unless_8_bits_say_the_same(tmp_path: Path) -> None:
+    levels = (np.arange(256) / 255).reshape(4, 8, 8)  # float64
+    finer = np.random.default_rng(0).random((4, 8, 8), dtype=np.float32)
+    labels: dict[str, Any] = {"train_labels": np.array([0, 1, 0, 1]), "test_labels": np.array([0, 1, 0, 1])}
+    for name, train, test in (("l", levels, levels), ("f", finer, finer), ("m", levels.astype("f4"), finer)):
+        np.savez(tmp_path / f"{name}.npz", train_images=train, test_images=test, **labels)
+    same, fine, mixed = (own.pictures(str(tmp_path / f"{name}.npz")) for name in "lfm")
+    assert same.train[0].dtype == torch.uint8 and same.train[0].flatten().tolist() == list(range(256))
+    assert fine.train[0].dtype == torch.float32 and fine.train[0][:, 0].equal(torch.from_numpy(finer))
+    assert mixed.train[0].dtype == mixed.test[0].dtype == torch.float32
+    assert mixed.train[0].equal(as_floats(same.train[0]))  # what the network would see of 8 bits
+    problem = Universal(dataset=str(tmp_path / "f.npz"), validation=0.0, normalised=True)
+    mean, std = float(finer.astype("f8").mean()), float(finer.astype("f8").std())
+    assert problem.architecture.mean == (round(mean, 4),) and problem.architecture.std == (round(std, 4),)
+    x, y = problem.start(0)
+    batch = problem.images.train_images, problem.images.train_labels
+    by_hand = nn.functional.cross_entropy(problem.module(x)(torch.from_numpy(finer)[:, None]), batch[1])
+    assert problem.loss(x, y, batch).allclose(by_hand) and problem.loss(x, None, batch).allclose(by_hand)
 
 
 def test_the_content_decides_the_identity_and_the_path_does_not(tmp_path: Path) -> None:
