@@ -47,13 +47,26 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+def libraries() -> list[Path]:
+    """What is installed here but this suite; no .pth file, which is how an editable install leads to a checkout."""
+    folders = [Path(folder) for folder in sys.path if Path(folder).name == "site-packages"]
+    found = {path.name: path for folder in reversed(folders) for path in folder.iterdir()}
+    ours = ("robustbench_dec", "__editable__", "__pycache__")
+    return [path for name, path in found.items() if path.suffix != ".pth" and not name.startswith(ours)]
+
+
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """In an empty folder, without a checkout; the libraries are those of this environment."""
+    """In an empty folder, in an environment that has the libraries and no way to the checkout."""
     home = tmp_path_factory.mktemp("clean")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home / "env"], check=True)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(home / "env")}))
-    (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")  # the .pth files there are not read
+    for library in libraries():
+        (site / library.name).symlink_to(library)
+    for suite in ("robustbench_dec", "attacks"):
+        with pytest.raises(subprocess.CalledProcessError):
+            command = [home / "env" / "bin" / "python", "-I", "-c", f"import {suite}"]
+            subprocess.run(command, cwd=home, check=True, capture_output=True)
     pip = [sys.executable, "-m", "pip", "--python", str(home / "env" / "bin" / "python")]
     quiet = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-index", "--no-compile"]
     subprocess.run([*pip, "install", *quiet, str(wheel)], check=True)
