@@ -53,7 +53,7 @@ class UAP(Attack):
     rel_alpha: Size = 0.3
     decay: bool = True
     search: Annotated[int, at_least(0, "steps towards each class")] = 30
-    restarts: Count = 3
+    restarts: Count = 4
     sga: Annotated[int, at_least(0, "ascents of SGA")] = 1
     looks: Count = 5
     judged: Count = 4000

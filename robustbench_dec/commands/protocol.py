@@ -24,6 +24,8 @@ def trials(
     as_json: Json = False,
 ) -> None:
     """Try the settings of a protocol, judged on held-out images; every trial is a row of the CSV beside it."""
+    from robustbench_dec import files
+    from robustbench_dec.rendering import trials_picture
     from robustbench_dec.running import trials as running
     from robustbench_dec.running.train import Habits
     from robustbench_dec.specs import protocol as protocols
@@ -36,7 +38,8 @@ def trials(
         tell([str(each) for each in standing], [each._asdict() for each in standing], as_json)
         return
     done = running.carry_out(asked, path, Results(results), Habits(checked(device)), jobs=workers(jobs, device))
-    lines, choices = [f"{len(done)} trials in {path}"], []
+    drawn = files.write_all(trials_picture.picture(asked, done, path.with_suffix("")))
+    lines, choices = [f"{len(done)} trials in {path}, drawn in {drawn[0]}"], []
     for (block, method), taken in running.choice(asked, done).items():
         point = ", ".join(f"{name} = {value:g}" for name, value in taken.point.items())
         lines.append(f"{block}, {method}: trial {taken.number}, {taken.candidate.title}: {point}")

@@ -108,13 +108,14 @@ def collect(work: Sequence[Work], results: Results) -> Blocks:
             continue
         row = found.setdefault(item.block.title, {}).setdefault(title, Row(item.run.method, title))
         if run.exists:
-            _measure(row, item, run)
+            measure(row, item, run)
         else:
             row.diverged[item.run.seed] = str(run.divergence)
     return {block: sorted(rows.values(), key=lambda row: row.order) for block, rows in found.items()}
 
 
-def _measure(row: Row, item: Work, run: Run) -> None:
+def measure(row: Row, item: Work, run: Run) -> None:
+    """Add a finished run of a row: its accuracies, its costs, its curve."""
     record, seed = run.record, item.run.seed
     assert record.classifier is not None  # the layout is checked before
     measured = {CLEAN: record.classifier.clean.mean_model, NODE: record.classifier.clean.node_min}

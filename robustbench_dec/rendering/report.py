@@ -3,6 +3,7 @@
 results/leaderboard.csv, results/tables/<stem>.json    every attacked table that is published; see leaderboard/gather.py
 tables/<stem>.csv, .md, .tex                           attacks (with pictures) and networks
 tables/<stem>.csv, .md, .tex, -curves, -heat           methods
+tables/<stem>.csv, .md, .tex, -tradeoff                radius
 tables/<stem>.csv, <stem>-1.png, <stem>-2.png, ...     figures
 """
 
@@ -18,7 +19,16 @@ from robustbench_dec.data import own
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather
 from robustbench_dec.problem import Classifier
-from robustbench_dec.rendering import attacks_table, curves, figures, methods_table, networks_table, pictures, verdicts
+from robustbench_dec.rendering import (
+    attacks_table,
+    curves,
+    figures,
+    methods_table,
+    networks_table,
+    pictures,
+    radius_table,
+    verdicts,
+)
 from robustbench_dec.rendering.blocks import Block
 from robustbench_dec.running.suite import Work
 from robustbench_dec.specs.table import BlockSpec, Spec
@@ -67,6 +77,8 @@ def prepare(specification: Spec, work: Sequence[Work], stem: str, results: Resul
         contents |= networks_table.render(specification, work, rows, results, tables / stem)
     elif specification.layout == "methods":
         contents |= methods_table.render(specification, work, results, tables / stem)
+    elif specification.layout == "radius":
+        contents |= radius_table.render(specification, work, results, tables / stem)
     else:
         paper = specification.paper or None
         places, margins = blocks(specification), None
@@ -118,6 +130,8 @@ def network_title(block: BlockSpec, trainer: str) -> str:
 def _title(specification: Spec, item: Work) -> str:
     if specification.layout == "methods":  # a method may stand there twice, on two problems
         return f"{methods_table.method_title(item)}, {item.block.title}"
+    if specification.layout == "radius":
+        return radius_table.row_title(item)
     return network_title(item.block, item.run.trainer)
 
 

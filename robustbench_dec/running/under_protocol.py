@@ -1,19 +1,20 @@
 """What a table under a protocol must not have: runs with settings that the protocol does not give, cells older than it.
 
 The settings that it gives are those of the trials' rows (running/trials.py): the way to handle the data that suits the
-baseline, and each method's chosen point, for the rounds and the network of the protocol.
+baseline, and each method's chosen point, for the rounds and the network of the protocol; a table by training radius has
+that point at other radii.
 """
 
 import datetime
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from robustbench_dec.errors import BadInput
 from robustbench_dec.running import trials
 from robustbench_dec.running.suite import Work
 from robustbench_dec.specs import protocol as protocols
-from robustbench_dec.specs.protocol import Protocol
+from robustbench_dec.specs.protocol import RADIUS, Protocol
 from robustbench_dec.specs.run import RunSpec
 from robustbench_dec.specs.table import Spec
 from robustbench_dec.store.records import RunSettings
@@ -28,7 +29,7 @@ def findings(table: Spec, path: Path, work: Sequence[Work], results: Results) ->
     protocol = protocols.read(rules.with_suffix(".toml"))
     rows = path.with_name(protocol.trials_file)
     try:
-        given = _given(protocol, rows)
+        choice = trials.choice(protocol, trials.read(rows))
     except BadInput as error:
         return [f"{path} is a table under {rules}, but {error}"]
     committed, chosen = _committed(rules), _committed(rows)
@@ -38,7 +39,7 @@ def findings(table: Spec, path: Path, work: Sequence[Work], results: Results) ->
         if run is None:
             continue
         record = run.record
-        expected = given.get((item.block.title, item.run.trainer, item.run.seed))
+        expected = _given(protocol, choice, table, item)
         if expected is None or _decisive(expected.settings) != _decisive(record.settings):
             found.append(f"{run.id}: the protocol does not give its settings, or not its seed")
         if record.protocol_sha256 != protocol.sha256:
@@ -55,19 +56,21 @@ def findings(table: Spec, path: Path, work: Sequence[Work], results: Results) ->
     return found
 
 
-def _given(protocol: Protocol, rows: Path) -> dict[tuple[str, str, int], RunSpec]:
-    """The runs that a protocol gives once its trials are done, by block, method and seed."""
-    choice = trials.choice(protocol, trials.read(rows))
-    return dict(_runs(protocol, choice))
-
-
-def _runs(protocol: Protocol, choice: trials.Choices) -> Iterator[tuple[tuple[str, str, int], RunSpec]]:
-    for block in protocol.blocks:
-        for method in protocol.methods:
-            taken = choice[block.title, method]
-            for seed in protocol.table_seeds:
-                run = protocol.run(block, taken.candidate, method, taken.point, seed, block.rounds)
-                yield (block.title, method, seed), run
+def _given(protocol: Protocol, choice: trials.Choices, table: Spec, item: Work) -> RunSpec | None:
+    """The run that a protocol gives for a place of a table: the chosen point, or, in a table by training radius, that
+    point at one of the radii that were drawn from; None where it gives none."""
+    by_radius = table.layout == "radius"
+    block = next((each for each in protocol.blocks if each.title == item.block.title), None)
+    seeds = protocol.radius_seeds if by_radius else protocol.table_seeds
+    if block is None or item.run.trainer not in protocol.methods or item.run.seed not in seeds:
+        return None
+    taken = choice[block.title, item.run.trainer]
+    point = dict(taken.point)
+    if by_radius and RADIUS in point:
+        if (radius := item.run.problem.get("eps")) not in block.radii:
+            return None
+        point[RADIUS] = float(radius)
+    return protocol.run(block, taken.candidate, item.run.trainer, point, item.run.seed, block.rounds)
 
 
 def _decisive(settings: RunSettings) -> object:

@@ -105,7 +105,7 @@ class Spec(Strict):
 
     title: str
     caption: str = ""
-    layout: Literal["attacks", "networks", "figures", "methods"] = "attacks"
+    layout: Literal["attacks", "networks", "figures", "methods", "radius"] = "attacks"
     schema_version: int = Field(
         default=SCHEMA, alias="schema", ge=1, le=SCHEMA, description="an earlier one where no run was made anew since"
     )
@@ -193,7 +193,7 @@ def _over(defaults: object, said: object) -> Any:
     return defaults | {name: _over(defaults.get(name), value) for name, value in said.items()}
 
 
-Layout = Literal["attacks", "networks", "figures", "methods", "claims", "protocol"]
+Layout = Literal["attacks", "networks", "figures", "methods", "radius", "claims", "protocol"]
 """What a specification asks for; claims are read by specs/claims.py, protocols by specs/protocol.py."""
 
 

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from robustbench_dec.commands.app import app
 from robustbench_dec.errors import BadInput
+from robustbench_dec.rendering.trials_picture import best_so_far
 from robustbench_dec.running import suite, trials, under_protocol
 from robustbench_dec.specs import protocol as protocols
 from robustbench_dec.specs import table as specs
@@ -119,6 +120,8 @@ def test_trials_are_equal_and_go_on_where_they_were(protocol: tuple[Protocol, Pa
     asked = ["trials", str(path.with_name("rules.toml")), "--results", str(results.root), "--json"]
     facts = json.loads(CliRunner().invoke(app, asked).stdout)
     assert facts["trials"] == len(done) and facts["choice"][0]["settings"] == taken["Digits", "k_gt"].point
+    drawn = path.with_suffix(".png").read_bytes()
+    assert drawn.startswith(b"\x89PNG") and path.with_suffix(".pdf").is_file()
     listed = json.loads(CliRunner().invoke(app, [*asked, "--list"]).stdout)
     assert listed[1] == {"stage": "short", "done": 8, "trials": 8, "waits": ""}
 
@@ -161,6 +164,17 @@ def test_one_rule_ranks_all(
     entries: list[tuple[str, int, float | None, float | None]], order: list[int], protocol: tuple[Protocol, Path]
 ) -> None:
     assert trials.ranked(protocol[0], rows(*entries))["trial"].tolist() == order
+
+
+def test_the_best_so_far_is_what_the_rule_takes_of_the_first_trials(protocol: tuple[Protocol, Path]) -> None:
+    """A trial that is more accurate by more than a point puts those before it aside, whatever they scored."""
+    seen = rows(
+        *(("k_gt", 0, 0.80, 0.7), ("k_gt", 1, 0.80, 0.6), ("k_gt", 2, 0.95, 0.2), ("k_gt", 3, 0.95, 0.3)),
+        *(("dec_fedtrack", 0, None, 0.0), ("dec_fedtrack", 1, 0.80, 0.5), ("dec_fedtrack", 2, 0.94, 0.4)),
+        ("dec_fedtrack", 3, 0.5, 0.9),
+    )
+    assert best_so_far(protocol[0], seen, "k_gt") == [0.7, 0.7, 0.2, 0.3]
+    assert best_so_far(protocol[0], seen, "dec_fedtrack")[1:] == [0.5, 0.4, 0.4]
 
 
 def test_the_first_way_to_handle_data_that_is_near_the_best_is_taken(protocol: tuple[Protocol, Path]) -> None:
@@ -227,6 +241,11 @@ def test_what_the_protocol_does_not_give_is_found(protocol: tuple[Protocol, Path
         return under_protocol.findings(wanted, table, work, results)
 
     assert found() == []
+    other_radius = next(radius for radius in rules.blocks[0].radii if radius != robust.point["radius"])
+    assert any("does not give" in sentence for sentence in found(RADIUS=str(other_radius)))
+    by_radius = {'title = "Under rules"': 'layout = "radius"\ntitle = "Under rules"'}
+    assert found(RADIUS=str(other_radius), **by_radius) == []  # there the radius is what is varied,
+    assert any("does not give" in sentence for sentence in found(RADIUS="0.07", **by_radius))  # among those of the box
     (other,) = found(PLAIN_C="0.0123")
     assert other.startswith("digits-k_gt-s0-") and "does not give its settings" in other
     (tmp_path / "rules.md").write_text("# Other rules\n")

@@ -48,14 +48,14 @@ def test_the_words_have_the_strengths_of_the_attacks() -> None:
     uap = {field.name: field.default for field in dataclasses.fields(UAP)}
     for words in (
         f"{uap['search']} momentum steps towards each class",
-        f"three times an ascent of {uap['steps']} momentum steps",
+        f"four times an ascent of {uap['steps']} momentum steps",
         f"judged {uap['looks']} times on {uap['judged']:,} training images",
         f"Steps of {uap['rel_alpha']} delta",
         f"minibatches of {uap['batch']}",
         "20 steps of delta/4",
     ):
         assert words in WORDS, words
-    assert uap["step"] == "momentum" and uap["decay"] and uap["restarts"] == 3 and uap["sga"] == 1
+    assert uap["step"] == "momentum" and uap["decay"] and uap["restarts"] == 4 and uap["sga"] == 1
     pgd = PGD(0.1)
     assert pgd.steps == 20 and pgd.step_size == pytest.approx(0.025) and pgd.random_start
     for block in PROTOCOL.blocks:
