@@ -277,10 +277,9 @@ def test_the_second_page_has_the_first_ones_rule_for_three_splits_and_three_numb
     assert second.steps == first.steps and second.network == first.network and second.seeds == first.seeds
     assert [block.problem["split"] for block in second.blocks] == ["iid", "label", "dirichlet(0.1)"]
     for block in second.blocks:
-        assert block.sfo == first.blocks[0].sfo and block.exchanges == 50
-        for method in ("dec_fedtrack", "local_sgda"):
-            counts = [s["K"] for entry, s in block.trainers.items() if entry.startswith(method)]
-            assert counts == {"dec_fedtrack": [1, 5, 20], "local_sgda": [5, 20]}[method]
+        assert block.sfo == first.blocks[0].sfo and block.exchanges == 25
+        counts = {entry: settings.get("K", 1) for entry, settings in block.trainers.items()}
+        assert [*counts.values()] == [1, 5, 20, 5, 1] and [*counts][3:] == ["local_sgda K=5", "gt_gda cta"]
 
 
 def test_a_layout_that_does_not_fit_the_problem_is_refused(small: spec.Spec) -> None:
