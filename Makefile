@@ -38,7 +38,7 @@ table2: setup
 	$(BIN)/robustbench-dec reproduce tables/table2.toml $(TABLE_OPTIONS) $(if $(STRICT),--strict)
 
 tables: setup  # from the results on disk
-	for table in table2 robust-network figures table1; do $(BIN)/robustbench-dec render tables/$$table.toml || exit; done
+	for table in table2 robust-network figures figures-split table1; do $(BIN)/robustbench-dec render tables/$$table.toml || exit; done
 
 robust-network: setup  # MNIST on other graphs and on networks that lose messages
 	$(BIN)/robustbench-dec data mnist
@@ -53,8 +53,9 @@ tables/methods-tune.csv:
 	$(BIN)/robustbench-dec data mnist
 	$(BIN)/robustbench-dec tune tables/methods.toml $(if $(JOBS),--jobs $(JOBS)) --device $(DEVICE)
 
-figures: setup
+figures: setup  # Figures 1 and 2 and, but for a part of them, their second page
 	$(BIN)/robustbench-dec table tables/figures.toml $(TABLE_OPTIONS) $(if $(DATASET),--dataset $(DATASET))
+	$(if $(DATASET)$(PROFILE),,$(BIN)/robustbench-dec table tables/figures-split.toml $(TABLE_OPTIONS))
 
 table1: setup  # make table1 RESULTS=out measures everything anew
 	$(BIN)/robustbench-dec table tables/table1.toml --results $(RESULTS) --device $(DEVICE) $(if $(SEEDS),--seeds $(SEEDS))
@@ -65,6 +66,7 @@ page: setup  # tables/index.html from the results on disk
 tune: setup
 	$(BIN)/robustbench-dec tune tables/table2.toml --device $(DEVICE)
 	$(BIN)/robustbench-dec tune tables/figures.toml --device $(DEVICE)
+	$(BIN)/robustbench-dec tune tables/figures-split.toml --device $(DEVICE)
 	$(BIN)/robustbench-dec tune tables/table1.toml --device $(DEVICE)
 
 # Sphinx has an environment of its own inside .venv, because it wants a newer requests than torchattacks allows.

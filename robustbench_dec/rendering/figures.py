@@ -199,7 +199,7 @@ def draw(
                         _line(panel, curves, axis, end, *looks[entry])
                 _dress(panel, column, axis, here.loc[here["round"] == 0, "shown"].max())
                 letter = f"({chr(ord('a') + row * len(columns) + place)})"
-                panel.text(0.98, 0.97, letter, transform=panel.transAxes, ha="right", va="top", fontsize=7)
+                panel.set_title(letter, loc="right", fontsize=7)
         handles = [
             Line2D([], [], color=looks[m][0], linestyle=looks[m][1] or "-", linewidth=1.8, label=_title(m))
             for m in entries
@@ -210,7 +210,7 @@ def draw(
         ]
         across = min(len(handles), 6 if len(columns) > 3 else 3)
         figure.legend(handles=handles, loc="outside upper left", ncols=across, frameon=False, handlelength=2.2)
-        words = textwrap.fill(_words(frame), 46 * max(2, len(columns)))
+        words = textwrap.fill(_words(frame, columns), 46 * max(2, len(columns)))
         figure.supxlabel(words, fontsize=7, color="0.35", x=0.01, ha="left")
         return {stem.with_name(f"{stem.name}.{kind}"): style.drawn(figure, kind) for kind in ("png", "pdf")}
 
@@ -237,18 +237,24 @@ def _dress(panel: Axes, column: Panels, axis: str, start: float) -> None:
     elif column.label.startswith("Φ") and panel.get_ylim()[1] > 1.3 * start:
         panel.set_ylim(top=1.3 * start)
     if column.line is not None:
-        height, top = column.line[0], panel.get_ylim()[1]
+        height, top = column.line[0], panel.dataLim.y1
         panel.axhline(height, color="0.4", linestyle=":", linewidth=1)
-        panel.set_ylim(bottom=max(panel.get_ylim()[0], height - (top - height) / 2))  # early falls would hide the rest
+        room = max(top - height, 0.1)
+        bottom = max(panel.get_ylim()[0], height - room / 2)  # early falls would hide the rest
+        panel.set_ylim(bottom, height + 1.08 * room)
     panel.margins(x=0.01)
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def _words(frame: pd.DataFrame) -> str:
+def _words(frame: pd.DataFrame, columns: Sequence[Panels]) -> str:
     """What a reader has to know to read the lines."""
     seeds = frame["seed"].nunique()
     words = [f"Lines: mean over {seeds} seeds. Bands: minimum to maximum." if seeds > 1 else "One seed."]
     words.append("Steps: single iterates; straight lines join measured points that lie several rounds apart.")
+    if any(column.log for column in columns):
+        words.append("Panels are cut at three times the start.")
+    if any(column.line for column in columns):
+        words.append("Panels are cut a little below the larger class.")
     if (frame["horizon"] != "").any():
         words.append("x̄: the nodes' mean. First row: steps tuned for its end. Other rows: for the end of the second.")
     if frame["method"].str.endswith(" cta").any():

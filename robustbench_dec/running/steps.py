@@ -68,7 +68,7 @@ def tune(specification: Spec, stem: str, tables: Path, *, device: str = "cpu", p
         problem = specification.run(block, entry, steps.seed, trainer_settings=any_steps).build_problem()
         if not isinstance(problem, RobustLogistic):
             raise BadInput(f"step sizes over N are for robust_logistic, not for the problem of '{block.title}'")
-        trial = _Trial(specification, block, problem, device)
+        trial = Trial(specification, block, problem, steps.seed, device)
         found, values = _search(block, steps, trial, progress)
         rows += list(_lines(block, found, values, problem.N))
         sets.append({"dataset": block.title, **_known(problem, trial)})
@@ -86,12 +86,14 @@ def _rule(specification: Spec) -> StepsSpec:
     return specification.steps
 
 
-class _Trial:
-    """One point for one entry of a block."""
+class Trial:
+    """One point for one entry of a block, on one seed; every iterate counts."""
 
-    def __init__(self, specification: Spec, block: BlockSpec, problem: RobustLogistic, device: str) -> None:
+    def __init__(
+        self, specification: Spec, block: BlockSpec, problem: RobustLogistic, seed: int, device: str = "cpu"
+    ) -> None:
         self._specification, self._block, self._problem, self._device = specification, block, problem, device
-        self._seed = _rule(specification).seed
+        self._seed = seed
         net = specification.network_of(block).connect(self._seed)
         shards = Oracle(problem, net.nodes, self._seed, net.ledger, device).shards
         self.exact = problem.exact(shards)
@@ -140,7 +142,7 @@ Values = tuple[list[float], list[float]]
 """Of eta_x and of N eta_y, that were tried, ascending."""
 
 
-def _search(block: BlockSpec, steps: StepsSpec, trial: _Trial, progress: bool) -> tuple[dict[str, list[Found]], Values]:
+def _search(block: BlockSpec, steps: StepsSpec, trial: Trial, progress: bool) -> tuple[dict[str, list[Found]], Values]:
     """The trials of every entry, in a box that grows until the best points lie inside, and the box."""
     values: Values = (sorted(steps.eta_x), sorted(steps.eta_y))
     added: dict[tuple[int, int], int] = {}
@@ -194,7 +196,7 @@ def _lines(block: BlockSpec, found: Mapping[str, list[Found]], values: Values, N
             yield row
 
 
-def _known(problem: RobustLogistic, trial: _Trial) -> dict[str, Any]:
+def _known(problem: RobustLogistic, trial: Trial) -> dict[str, Any]:
     """Of a data set: the smallest Phi that L-BFGS finds, ||grad Phi|| there, and the share of the larger class."""
     exact = trial.exact
 

@@ -68,13 +68,19 @@ def test_a_gradient_costs_a_call_and_one_more_for_each_step() -> None:
     assert (ledger.sfo, ledger.sfo_x, ledger.sfo_y) == (8 * 4, 8, 8 * 3)
 
 
-def test_k_gt_pays_by_hand_for_a_round() -> None:
+def test_k_gt_pays_by_hand_for_ten_rounds() -> None:
     """One batch for the first correction, K in a round; each of its b samples costs 1 + steps calls."""
     net = Alone().connect(NetworkSpec(nodes=3).build(), Faults(), (0, 0))
     oracle = Oracle(PROBLEM, 3, 0, net.ledger)
     trainer = KGT(eta_c=0.1, K=2, batch=4)
-    trainer.step(trainer.init(oracle, net), oracle, net)
-    assert net.ledger.sfo == (1 + 2) * 4 * (1 + 3)
+    state = trainer.init(oracle, net)
+    for _ in range(10):
+        state = trainer.step(state, oracle, net)
+    in_x, in_y = (1 + 10 * 2) * 4, (1 + 10 * 2) * 4 * 3
+    assert (net.ledger.sfo, net.ledger.sfo_x, net.ledger.sfo_y) == (in_x + in_y, in_x, in_y)
+    numbers = 2 * state.X.shape[1]  # x and z, in float32
+    assert (net.ledger.exchanges, net.ledger.all_reduces) == (10, 1)
+    assert net.ledger.bytes_per_edge == 10 * 4 * numbers
 
 
 @pytest.mark.slow

@@ -272,6 +272,29 @@ def test_every_entry_has_the_same_trials_on_a_seed_that_is_not_reported(name: st
     assert {entry.partition(" ")[0] for entry in wanted.blocks[0].trainers if entry.endswith(" cta")} == twice
 
 
+@pytest.mark.parametrize("name", ["figures"])
+def test_the_trials_file_is_what_the_command_writes_if_trials_give_these_values(name: str, tracked: Path) -> None:
+    """The search is gone through again with the file's values in place of runs: no trial too few, none too many."""
+    wanted = spec.read(tracked / "tables" / f"{name}.toml")
+    trials = pd.read_csv(tracked / "tables" / f"{name}-tune.csv").fillna({"taken_sfo": "", "taken_exchanges": ""})
+    lines = []
+    for block in wanted.blocks:
+        here = trials[trials["block"] == block.title].set_index(["method", "eta_x", "eta_y_N"]).fillna(np.inf)
+
+        def trial(entry: str, point: steps.Point, here: pd.DataFrame = here) -> steps.Found:
+            row = here.loc[(entry, *point)]
+            return steps.Found(point, {axis: row[f"phi_{axis}"] for axis in steps.HORIZONS})
+
+        assert wanted.steps is not None
+        found, values = steps._search(block, wanted.steps, trial, progress=False)  # type: ignore[arg-type]
+        lines += list(steps._lines(block, found, values, int(here["N"].iloc[0])))
+    again = pd.DataFrame(lines)[trials.columns].astype(trials.dtypes)
+    order = ["block", "method", "eta_x", "eta_y_N"]
+    pd.testing.assert_frame_equal(
+        again.sort_values(order, ignore_index=True), trials.sort_values(order, ignore_index=True)
+    )
+
+
 def test_the_second_page_has_the_first_ones_rule_for_three_splits_and_three_numbers_of_local_steps() -> None:
     first, second = (spec.read(ROOT / "tables" / f"{name}.toml") for name in ("figures", "figures-split"))
     assert second.steps == first.steps and second.network == first.network and second.seeds == first.seeds

@@ -4,6 +4,8 @@ import math
 import re
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -350,6 +352,36 @@ def test_step_sizes_are_the_best_of_the_committed_grid(committed: table1.Spec, t
         measure_of = "sfo" if not math.isnan(best) else "floor"
         assert taken[measure_of].item() == group[measure_of].min()
     assert committed.tune.seed not in committed.seeds
+
+
+def test_the_grids_file_is_what_the_command_writes_where_its_runs_give_these_values(
+    committed: table1.Spec, tracked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command goes through the grid again with the file's values in place of runs, and writes the same bytes."""
+    path = tracked / "tables" / "table1-tune.csv"
+    rows = pd.read_csv(path, dtype={"sfo": "Int64"}).fillna({"variant": ""})
+    known = rows.set_index(["method", "variant", "heterogeneity", "eta_x", "eta_y"])
+    asked: list[Any] = []
+
+    def task(specification: table1.Spec, place: claim_specs.Place, steps: claim_specs.Steps, seed: int) -> Task:
+        sizes = (float(f"{size:.6g}") for size in steps)
+        asked.append(known.loc[(place.method, place.variant, place.heterogeneity, *sizes)])
+        return real(specification, place, steps, seed)
+
+    def record(*_: object) -> SimpleNamespace:
+        row = asked[-1]
+        costs = None if pd.isna(row["sfo"]) else {"sfo": int(row["sfo"])}
+        ended = "budget" if row["ended"] == "beaten" else row["ended"]
+        ledger = SimpleNamespace(rounds=int(row["rounds"]))
+        return SimpleNamespace(reached={"0.01": costs}, ended=ended, ledger=ledger, floor=row["floor"])
+
+    real = table1.Spec.task
+    monkeypatch.setattr(table1.Spec, "task", task)
+    monkeypatch.setattr(table1, "measured", record)
+    monkeypatch.setattr(table1, "spectral_radius", lambda *_: asked[-1]["radius"])
+    table1.tune(committed, "table1", Results(tmp_path).claims("table1"), tmp_path, progress=False)
+    assert (tmp_path / "table1-tune.csv").read_text() == path.read_text()
+    assert len(asked) == len(rows)
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------
