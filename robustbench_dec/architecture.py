@@ -11,7 +11,7 @@ are its settings. `architectures/` has some, one per file; path/to/net.py:Net is
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from pydantic import BaseModel, ConfigDict, PrivateAttr, SerializerFunctionWrapHandler, model_serializer
@@ -149,14 +149,14 @@ class Architecture(BaseModel):
                 f"{raised(error)}"
             ) from error
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Plain values for a JSON file."""
         return self.model_dump(mode="json")
 
     @model_serializer(mode="wrap")
-    def _without_nothing(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_nothing(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         """A network of the shelf has no source to tell."""
-        values: dict[str, Any] = handler(self)
+        values: dict[str, object] = handler(self)
         return {name: value for name, value in values.items() if name != "source_sha256" or value is not None}
 
 

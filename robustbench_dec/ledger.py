@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 CALLS = ("sfo", "sfo_x", "sfo_y")
 
@@ -106,6 +105,6 @@ class Ledger:
         """The counts by name, as they stand in records and in the curves."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.type is int}
 
-    def saved(self) -> dict[str, Any]:
+    def saved(self) -> dict[str, int | dict[str, int]]:
         """All that a resumed run needs."""
         return self.row() | {"parts": dict(self.parts), "owed": dict(self.owed)}

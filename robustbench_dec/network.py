@@ -6,7 +6,7 @@ means are taken to be reliable.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import overload
 
 import numpy as np
 from torch import Tensor
@@ -33,11 +33,19 @@ class Network(ABC):
     def matrix(self) -> np.ndarray:
         """This round's mixing matrix W_t (n, n)."""
 
-    def mix(self, *stacks: Tensor) -> Any:
+    @overload
+    def mix(self, stack: Tensor, /) -> Tensor: ...
+    @overload
+    def mix(self, first: Tensor, second: Tensor, /, *others: Tensor) -> tuple[Tensor, ...]: ...
+    def mix(self, *stacks: Tensor) -> Tensor | tuple[Tensor, ...]:
         """W Z for each stack Z, all sent together in one exchange; one stack comes back bare, several as a tuple."""
         return bare(self._charged_exchange(list(stacks)))
 
-    def fastmix(self, *stacks: Tensor, rounds: int) -> Any:
+    @overload
+    def fastmix(self, stack: Tensor, /, *, rounds: int) -> Tensor: ...
+    @overload
+    def fastmix(self, first: Tensor, second: Tensor, /, *others: Tensor, rounds: int) -> tuple[Tensor, ...]: ...
+    def fastmix(self, *stacks: Tensor, rounds: int) -> Tensor | tuple[Tensor, ...]:
         """Chebyshev-accelerated gossip (Liu and Morse 2011; used by DREAM), `rounds` exchanges:
 
         U_{k+1} = (1 + eta) W U_k - eta U_{k-1},  U_{-1} = U_0,  eta = (1 - sqrt(1 - l^2)) / (1 + sqrt(1 - l^2)),
@@ -65,7 +73,11 @@ class Network(ABC):
             U_prev, U = U, [wu.lerp_(v, -eta) for wu, v in zip(WU, U_prev, strict=True)]
         return bare(U)
 
-    def mean(self, *stacks: Tensor) -> Any:
+    @overload
+    def mean(self, stack: Tensor, /) -> Tensor: ...
+    @overload
+    def mean(self, first: Tensor, second: Tensor, /, *others: Tensor) -> tuple[Tensor, ...]: ...
+    def mean(self, *stacks: Tensor) -> Tensor | tuple[Tensor, ...]:
         """The exact mean row of each stack, in every row; charged as one all-reduce."""
         self.ledger.charge_mean(sum(row_bytes(Z) for Z in stacks))
         return bare(self._means(list(stacks)))
@@ -107,6 +119,6 @@ def row_bytes(Z: Tensor) -> int:
     return Z[0].numel() * Z.element_size()
 
 
-def bare(stacks: list[Tensor]) -> Any:
+def bare(stacks: list[Tensor]) -> Tensor | tuple[Tensor, ...]:
     """One stack as it is, several as a tuple."""
     return stacks[0] if len(stacks) == 1 else tuple(stacks)

@@ -165,7 +165,7 @@ def as_kind(whose: str, name: str, value: object, hint: object) -> Any:
     return _checked(whose, name, value, _Kind(_adapter(hint), _inside(hint)))
 
 
-def hints_of(declared: Any) -> dict[str, Any]:
+def hints_of(declared: Any) -> dict[str, object]:
     """The types that a class or a function declares, with their rules."""
     try:
         return get_type_hints(declared, include_extras=True)

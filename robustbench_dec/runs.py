@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import pandas as pd
 from pydantic import ValidationError
@@ -32,7 +31,7 @@ from robustbench_dec.store.problems import problem_of
 from robustbench_dec.store.records import CellRecord, RunRecord
 from robustbench_dec.store.results import Results, Run, run_at
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,10 +101,10 @@ def train(
     model: str | Path | type[nn.Module] | None = None,
     trainer: str = "dec_fedtrack",
     *,
-    settings: Mapping[str, Any] = NOTHING,
+    settings: Mapping[str, object] = NOTHING,
     problem: str = "universal",
-    problem_settings: Mapping[str, Any] = NOTHING,
-    network: Mapping[str, Any] = NOTHING,
+    problem_settings: Mapping[str, object] = NOTHING,
+    network: Mapping[str, object] = NOTHING,
     rounds: int = 100,
     seed: int = 0,
     results: str | Path = "out",
@@ -147,7 +146,7 @@ def attack(
     attack: str = "pgd",
     eps: float | str | Sequence[float | str] = 0.1,
     *,
-    settings: Mapping[str, Any] = NOTHING,
+    settings: Mapping[str, object] = NOTHING,
     n_examples: int | None = None,
     max_passes: int | None = None,
     device: str = "cpu",
@@ -180,7 +179,7 @@ def attack(
     return Attacked(tuple(cells.attack(found, wanted, problem=problem, device=on, progress=bool(progress))))
 
 
-def _places(network: Mapping[str, Any]) -> NetworkSpec:
+def _places(network: Mapping[str, object]) -> NetworkSpec:
     """Who talks to whom."""
     known = NetworkSpec.model_fields
     asked = arguments.mapping("network", network, "{'graph': 'ring', 'nodes': 5}")

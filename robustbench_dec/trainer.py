@@ -1,8 +1,9 @@
 """Trainer: init and step over a frozen state. Subclasses are frozen dataclasses whose fields are the settings."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
@@ -10,6 +11,20 @@ from robustbench_dec.errors import BadInput
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.parts import Part
+
+
+class State(Protocol):
+    """A state as those see it who know nothing of its trainer: a NamedTuple of stacks, X among them."""
+
+    @property
+    def X(self) -> Tensor: ...
+
+    @property
+    def _fields(self) -> tuple[str, ...]: ...
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -20,11 +35,11 @@ class Trainer(Part, ABC):
     """Whether the method trains y; if not, it minimises f(., 0)."""
 
     @abstractmethod
-    def init(self, oracle: Oracle, net: Network) -> Any:
+    def init(self, oracle: Oracle, net: Network) -> State:
         """The state before the first round: a NamedTuple of tensors, one row per node: X, Y if it has a dual, ..."""
 
     @abstractmethod
-    def step(self, state: Any, oracle: Oracle, net: Network) -> Any:
+    def step(self, state: Any, oracle: Oracle, net: Network) -> State:
         """One communication round; never writes into `state`."""
 
 

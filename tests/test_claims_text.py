@@ -211,13 +211,13 @@ def sentences_of_table_1(tables: Path = ROOT / "tables") -> list[str]:
     calls = [f"{costs['K = 5, full', h] / costs['K = 1, full', h]:.1f}" for h in specification.heterogeneity]
     far = cells[(cells["method"] == "dec_fedtrack") & (cells["goal"] == specification.goals[1])]
     far = far.set_index(["variant", "heterogeneity"])
-    one, five = ([far.loc[(f"K = {K}, full", h)] for h in specification.heterogeneity] for K in (1, 5))
-    assert all(cell["reached"] for cell in one) and not any(cell["reached"] for cell in five)
+    alone, five = ([far.loc[(f"K = {K}, full", h)] for h in specification.heterogeneity] for K in (1, 5))
+    assert all(cell["reached"] for cell in alone) and not any(cell["reached"] for cell in five)
     return [
         f"with full gradients and until the norm is 1e-2, K = 5 instead of K = 1 divides its rounds by "
         f"{claims_report.seen_LU(specification, ours, cells).why}",
         f"for {calls[0]} and {calls[1]} times the calls",
-        f"To 1e-4 K = 1 needs {one[0]['rounds_median']:.0f} and {one[1]['rounds_median']:.0f} rounds, "
+        f"To 1e-4 K = 1 needs {alone[0]['rounds_median']:.0f} and {alone[1]['rounds_median']:.0f} rounds, "
         f"and K = 5 comes there with {five[0]['seeds_reached']:.0f} and {five[1]['seeds_reached']:.0f} "
         f"of {five[0]['seeds']:.0f} seeds",
         f"Heterogeneity robustness of Dec-FedTrack: {claims_report.seen_HR(specification, ours, cells).why}",
@@ -260,11 +260,11 @@ def test_what_lies_beyond_the_smallest_ratio_is_said() -> None:
     better = beyond[beyond["seed"].isin(specification.seeds)]
     assert {*better["method"]} == {"momentum_local_sgda"}
     counts = better.groupby(["variant", "heterogeneity", "seed"])[["sfo", "rounds"]].first()
-    (one,), (five,) = ({*counts.loc[f"K = {K}, full"]["sfo"]} for K in (1, 5))
-    assert f"MLSGDA comes to 1e-2 with {one:.0f} calls for K = 1 and {five:.0f} for K = 5" in said()
+    (alone,), (five,) = ({*counts.loc[f"K = {K}, full"]["sfo"]} for K in (1, 5))
+    assert f"MLSGDA comes to 1e-2 with {alone:.0f} calls for K = 1 and {five:.0f} for K = 5" in said()
     cells = pd.read_csv(ROOT / "tables" / "table1.csv").fillna({"variant": ""}).query("method == 'momentum_local_sgda'")
     printed = cells[(cells["goal"] == 0.01) & (cells["heterogeneity"] == 0.05)].set_index("variant")["sfo_median"]
-    assert 0.4 < one / printed["K = 1, full"] < 0.6 and 0.4 < five / printed["K = 5, full"] < 0.6
+    assert 0.4 < alone / printed["K = 1, full"] < 0.6 and 0.4 < five / printed["K = 5, full"] < 0.6
     rounds = counts["rounds"].groupby("variant").median()
     assert rounds["K = 1, full"] / rounds["K = 5, full"] >= 1.5  # the tick's rule
 

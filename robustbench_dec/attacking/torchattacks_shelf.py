@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torchattacks
@@ -30,15 +30,15 @@ REFUSED: Mapping[str, str] = MappingProxyType(
 )
 # Arguments that the harness decides: the batch's random state, the model's own number of classes, silence. And numbers
 # that the library writes without a point although they need not be whole.
-KINDS: Mapping[str, Any] = MappingProxyType(
+KINDS: Mapping[str, object] = MappingProxyType(
     dict.fromkeys(("seed", "n_classes", "verbose"))
     | dict.fromkeys(("c", "kappa", "lam", "scale"), float)
     | {"norm": Literal["Linf", "L2"]}
 )
-NEAREST: Mapping[str, Any] = MappingProxyType({"radius": "", "nearest": True})
-THREE_COLOURS: Mapping[str, Any] = MappingProxyType({"colours": 3})
-EAD: Mapping[str, Any] = MappingProxyType({**NEAREST, "at_least": {"max_iterations": 10}})
-TRAPS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+NEAREST: Mapping[str, object] = MappingProxyType({"radius": "", "nearest": True})
+THREE_COLOURS: Mapping[str, object] = MappingProxyType({"colours": 3})
+EAD: Mapping[str, object] = MappingProxyType({**NEAREST, "at_least": {"max_iterations": 10}})
+TRAPS: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {
         "VANILA": {"radius": ""},
         "GN": {"radius": "", "clipped": True, "derived": {"std": lambda attack: attack.eps}},
@@ -104,7 +104,7 @@ class Library(Foreign):
                 "`strong`, APGD with loss=ce, FAB and Square do with two"
             )
 
-    def arguments(self, model: nn.Module, images: Tensor) -> dict[str, Any]:
+    def arguments(self, model: nn.Module, images: Tensor) -> dict[str, object]:
         arguments = super().arguments(model, images)
         taken = inspect.signature(type(self).build).parameters
         if "seed" in taken:  # the library's 0 would give every batch the same start, its None the time of day

@@ -8,7 +8,7 @@ attack would hide what the new one gains.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -82,7 +82,7 @@ class Newcomer:
     """The attack that is compared: its class, its settings, and how it is called."""
 
     name: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
 
     @property
     def label(self) -> str:

@@ -14,7 +14,6 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import pandas as pd
 
@@ -146,7 +145,7 @@ def read(path: Path) -> pd.DataFrame:
     return frame.fillna(dict.fromkeys(texts, ""))
 
 
-def _row(run: RunRecord, cell: CellRecord) -> dict[str, Any]:
+def _row(run: RunRecord, cell: CellRecord) -> dict[str, object]:
     classifier, ledger, attack = run.classifier, run.ledger, cell.settings
     assert classifier is not None  # else it could not be attacked
     ci_low, ci_high = wilson(cell.n_correct, cell.n_examples)

@@ -102,7 +102,7 @@ class RobustLogistic(Problem):
         """What the identity of a run says of its data."""
         return data.identity(self.dataset, data.TABULAR)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         return super().settings() | self.data_identity
 
     def check(self) -> None:

@@ -12,7 +12,7 @@ its own settings (a CNN's `kernel`) stand beside the problem's.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -57,7 +57,7 @@ class Universal(Classifier):
     validation: float = 0.1
     mirrored: bool = False
     normalised: bool | None = None
-    model_settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    model_settings: Mapping[str, object] = field(default_factory=dict, hash=False)
 
     @classmethod
     def make(cls, settings: Mapping[str, object]) -> Self:

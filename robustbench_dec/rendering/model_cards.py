@@ -5,7 +5,6 @@ Everything in a card is read from the network's own record and from its stored c
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from robustbench_dec import titles
 from robustbench_dec.leaderboard import references
@@ -81,7 +80,7 @@ def card(entry: Entry, attacked: Sequence[CellRecord]) -> str:
     )
 
 
-def _head(entry: Entry, attacked: Sequence[CellRecord]) -> dict[str, Any]:
+def _head(entry: Entry, attacked: Sequence[CellRecord]) -> dict[str, object]:
     """The metadata as Hugging Face reads it."""
     record, classifier = entry.record, entry.record.classifier
     assert classifier is not None
@@ -101,6 +100,6 @@ def _head(entry: Entry, attacked: Sequence[CellRecord]) -> dict[str, Any]:
     }
 
 
-def _yaml(head: dict[str, Any]) -> str:
+def _yaml(head: dict[str, object]) -> str:
     """JSON is YAML: a line per key, and no library is needed to write it."""
     return "\n".join(f"{name}: {json.dumps(value)}" for name, value in head.items())

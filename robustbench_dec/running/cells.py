@@ -1,5 +1,6 @@
 """Attack a finished run: one cell per attack and radius, computed where it is missing or damaged."""
 
+import functools
 import hashlib
 import time
 from collections.abc import Iterable, Sequence
@@ -100,7 +101,7 @@ def attack(
     the others are computed, and the whole is Busy.
     """
     records, busy, scenes = [], None, _Scenes(problem)
-    common: dict[str, Any] = {"problem": problem, "device": device, "progress": progress, "wait": wait}
+    below = functools.partial(attack, run, problem=problem, device=device, progress=progress, wait=wait)
     for request in progress_bars.bar(wanted, desc=f"attacks on {run.id}", unit="cell", show=progress):
         cell = run.cell(request.key)
         record = cell.usable()
@@ -113,7 +114,7 @@ def attack(
                         ground = request.groundwork()
                         start = None
                         if ground is not None:  # a cell of its own, which other radii start from too
-                            attack(run, [ground], model=model, **common)
+                            below([ground], model=model)
                             start = _start(run.cell(ground.key))
                         record = _computed(cell, request, scenes, model, progress, start)
             except locks.Busy as error:

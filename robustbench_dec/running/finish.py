@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -12,6 +12,7 @@ from robustbench_dec.ledger import Ledger
 from robustbench_dec.problem import Classifier, Problem
 from robustbench_dec.specs.table import RunSpec
 from robustbench_dec.store import checkpoint
+from robustbench_dec.store.provenance import Stamp
 from robustbench_dec.store.records import SCHEMA, ClassifierRecord, Clean, Costs, Named, RunRecord
 from robustbench_dec.store.results import Run, RunFiles
 from robustbench_dec.trainer import Trainer
@@ -28,7 +29,7 @@ class Spent(NamedTuple):
     threads: tuple[int, ...]  # every number of threads
     processes: tuple[int, ...]  # every number of processes that shared its nodes; 1 is the simulator too
     wire: tuple[int, int] | None  # bytes on the wire and all that were handed over; None in the simulator
-    made: Mapping[str, Any]  # see provenance.stamp
+    made: Stamp
 
 
 def finish(
@@ -37,7 +38,7 @@ def finish(
     problem: Problem,
     trainer: Trainer,
     stacks: Mapping[str, Tensor],
-    curve: Sequence[Mapping[str, Any]],
+    curve: Sequence[Mapping[str, int | float]],
     spent: Spent,
     still_here: Callable[[], None],
 ) -> None:

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from robustbench_dec.errors import Diverged
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.specs.budget import Budget
-from robustbench_dec.trainer import Trainer
+from robustbench_dec.trainer import State, Trainer
 
 EXPLOSION = 50.0
 """A training loss this many times the smallest one will not come back."""
@@ -18,7 +18,7 @@ EXPLOSION = 50.0
 class At(NamedTuple):
     """Where a run stands between two rounds."""
 
-    state: Any  # as its trainer makes it
+    state: State
     costs: dict[str, int]  # of all rounds until now, as the ledger names them
     value: float  # what is watched, such as the loss
     reference: float  # what it is compared with
@@ -31,7 +31,7 @@ class Watch:
     The reference is the smallest value so far, or the first one. `value` is asked once for every state, in order.
     """
 
-    value: Callable[[Any], float]
+    value: Callable[[State], float]
     name: str = "loss"
     explosion: float = EXPLOSION
     against: Literal["smallest", "first"] = "smallest"

@@ -13,7 +13,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import NamedTuple, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -23,12 +23,12 @@ from torch import Tensor, as_tensor
 from robustbench_dec import bars, files, shelf
 from robustbench_dec.errors import BadInput, Diverged
 from robustbench_dec.oracle import Oracle
-from robustbench_dec.parts import LocalSteps
+from robustbench_dec.parts import LocalSteps, Settings
 from robustbench_dec.problems.robust_logistic import RobustLogistic
 from robustbench_dec.running.loop import Watch, rounds
 from robustbench_dec.specs.budget import cost
 from robustbench_dec.specs.table import BlockSpec, Spec, StepsSpec
-from robustbench_dec.trainer import Trainer
+from robustbench_dec.trainer import State, Trainer
 
 HORIZONS = ("sfo", "exchanges")
 WINDOW, POINTS = 0.1, 6
@@ -106,7 +106,7 @@ class Trial:
         means: list[Tensor] = []
         costs: dict[str, list[float]] = {name: [] for name in HORIZONS}
 
-        def loss(state: Any) -> float:
+        def loss(state: State) -> float:
             return oracle.losses.mean().item() if bool(state.X.isfinite().all()) else math.nan
 
         try:
@@ -125,7 +125,7 @@ class Trial:
         return Found(point, phi)
 
 
-def settled(settings: Mapping[str, Any], trainer: type[Trainer], point: Point, N: int) -> dict[str, Any]:
+def settled(settings: Settings, trainer: type[Trainer], point: Point, N: int) -> dict[str, object]:
     """An entry's settings with the step sizes of a point."""
     x, y = ("eta_c", "eta_d") if "eta_c" in trainer.__dataclass_fields__ else ("eta_x", "eta_y")
     local_steps = get_type_hints(trainer, include_extras=True).get("K") == LocalSteps  # DREAM's K are gossips
@@ -181,12 +181,12 @@ def _best(found: Sequence[Found], values: Values) -> Iterator[tuple[str, Found]]
         yield horizon, min(found, key=lambda each: (each.phi[horizon], len([*_edges(each.point, values)])))
 
 
-def _lines(block: BlockSpec, found: Mapping[str, list[Found]], values: Values, N: int) -> Iterator[dict[str, Any]]:
+def _lines(block: BlockSpec, found: Mapping[str, list[Found]], values: Values, N: int) -> Iterator[dict[str, object]]:
     """The CSV's rows of one block."""
     for entry, trials in found.items():
         best = dict(_best(trials, values))
         for each in trials:
-            row: dict[str, Any] = {"block": block.title, "method": entry, "N": N}
+            row: dict[str, object] = {"block": block.title, "method": entry, "N": N}
             row |= {"eta_x": each.point[0], "eta_y_N": each.point[1]}
             for horizon, phi in each.phi.items():
                 taken = each is best[horizon]
@@ -196,7 +196,7 @@ def _lines(block: BlockSpec, found: Mapping[str, list[Found]], values: Values, N
             yield row
 
 
-def _known(problem: RobustLogistic, trial: Trial) -> dict[str, Any]:
+def _known(problem: RobustLogistic, trial: Trial) -> dict[str, object]:
     """Of a data set: the smallest Phi that L-BFGS finds, ||grad Phi|| there, and the share of the larger class."""
     exact = trial.exact
 

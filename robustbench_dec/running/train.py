@@ -5,7 +5,6 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from robustbench_dec import bars
 from robustbench_dec.networks.crew import Alone, Crew, OnRanks, Order
@@ -19,6 +18,7 @@ from robustbench_dec.running.tensorboard import Shown
 from robustbench_dec.specs.run import RunSpec
 from robustbench_dec.store import locks, provenance
 from robustbench_dec.store.results import Results, Run
+from robustbench_dec.trainer import State
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class _Pulse:
         """The journal was written now."""
         self._saved = time.perf_counter()
 
-    def __call__(self, state: Any) -> float:
+    def __call__(self, state: State) -> float:
         losses, done = self._oracle.losses, self._oracle.ledger.rounds
         if not bool(state.X.isfinite().all()):
             losses = losses * math.nan

@@ -12,7 +12,7 @@ import functools
 import io
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import pandas as pd
 
@@ -147,7 +147,7 @@ def _trial(
 
 def _try(trial: Trial, protocol: Protocol, path: Path, results: Results, how: Habits) -> None:
     """Make one trial and write its row."""
-    row: dict[str, Any] = {
+    row: dict[str, object] = {
         **{name: getattr(trial, "number" if name == "trial" else name) for name in KEY},
         "rounds": trial.run.rounds,
         **trial.point,

@@ -117,10 +117,10 @@ def points(drawn: DrawnSpec, entry: str) -> list[dict[str, float]]:
     return found
 
 
-def _row(trial: Trial, results: Results, how: Habits) -> dict[str, Any]:
+def _row(trial: Trial, results: Results, how: Habits) -> dict[str, object]:
     """One row of the CSV."""
     run, problem = trial.run, trial.run.build_problem()
-    row: dict[str, Any] = {**trial.names, **run.budget.named, **trial.point}
+    row: dict[str, object] = {**trial.names, **run.budget.named, **trial.point}
     try:
         trained = train(run, results, how)
         record = trained.record

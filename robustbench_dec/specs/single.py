@@ -1,7 +1,6 @@
 """One run from a few words, as `train` takes it on the command line and in Python: what is not said is chosen."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from robustbench_dec import shelf
 from robustbench_dec.data import own
@@ -19,10 +18,10 @@ STARTERS: dict[str, dict[str, float]] = {
 
 
 def single_run(
-    problem: Mapping[str, Any],
+    problem: Mapping[str, object],
     network: NetworkSpec,
     trainer: str,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
     rounds: int = 100,
     seed: int = 0,
 ) -> RunSpec:

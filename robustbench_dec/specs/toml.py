@@ -46,7 +46,7 @@ def _known(model: Any, place: tuple[int | str, ...]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def content(path: Path) -> dict[str, Any]:
+def content(path: Path) -> dict[str, object]:
     """What stands in a TOML file."""
     try:
         with path.open("rb") as handle:

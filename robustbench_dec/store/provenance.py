@@ -10,11 +10,12 @@ import re
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import torch
 
 import robustbench_dec
+from robustbench_dec.store.records import Machine
 
 
 @functools.cache
@@ -41,15 +42,11 @@ def git_commit() -> str | None:
 
 
 @functools.cache
-def machine() -> dict[str, str]:
+def machine() -> Machine:
     """The processor, and the instruction sets that PyTorch and oneDNN chose for it."""
     system = f"{platform.system()} {platform.machine()}"
-    return {
-        "cpu": _processor(),
-        "torch_isa": str(torch.backends.cpu.get_cpu_capability()),
-        "onednn_isa": _onednn(),
-        "system": system,
-    }
+    isa = str(torch.backends.cpu.get_cpu_capability())
+    return Machine(cpu=_processor(), torch_isa=isa, onednn_isa=_onednn(), system=system)
 
 
 def _processor() -> str:
@@ -83,7 +80,18 @@ def _onednn() -> str:
     return named[1].strip() if named else "unknown"
 
 
-def stamp(seconds: float) -> dict[str, Any]:
+class Stamp(TypedDict):
+    """The fields of `Made`."""
+
+    versions: dict[str, str]
+    machine: Machine
+    threads: int
+    wall_s: float
+    created_utc: str
+    git_commit: str | None
+
+
+def stamp(seconds: float) -> Stamp:
     """The fields that every result file carries."""
     return {
         "versions": versions(),

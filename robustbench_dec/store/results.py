@@ -37,7 +37,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 import pandas as pd
 import safetensors.torch
@@ -87,7 +87,7 @@ class RunFiles:
     curve: bytes
     perturbation: bytes | None
 
-    def digests(self) -> dict[str, Any]:
+    def digests(self) -> "Digests":
         """What the record tells of them."""
         y = self.perturbation
         return {
@@ -95,6 +95,14 @@ class RunFiles:
             "curve_sha256": hashlib.sha256(self.curve).hexdigest(),
             "perturbation_sha256": None if y is None else hashlib.sha256(y).hexdigest(),
         }
+
+
+class Digests(TypedDict):
+    """The sha256 of a run's files."""
+
+    checkpoint_sha256: str
+    curve_sha256: str
+    perturbation_sha256: str | None
 
 
 class Cell:
@@ -159,8 +167,8 @@ class Cell:
         there = home.cell(self.stem)
         if not there.exists:
             y = self.record.perturbation_sha256
-            told = {} if submitted is None else {"submitted": submitted}
-            there.write(self.record.model_copy(update=told), None if y is None else files.verified(self._y, y))
+            changed = {} if submitted is None else {"submitted": submitted}
+            there.write(self.record.model_copy(update=changed), None if y is None else files.verified(self._y, y))
 
     def claim(self, wait: bool = True) -> AbstractContextManager[None]:
         """Be the only one who computes it."""

@@ -71,11 +71,11 @@ class Entry:
     def _check_source(self) -> None:
         """Refuse a source that is not the one that was trained, before it is executed."""
         source, classifier = self.checkpoint.with_suffix(SOURCE), self.record.classifier
-        told = None if classifier is None else classifier.architecture.source_sha256
-        if told is not None and source.is_file() and files.sha256(source) != told:
+        recorded = None if classifier is None else classifier.architecture.source_sha256
+        if recorded is not None and source.is_file() and files.sha256(source) != recorded:
             raise BadInput(
-                f"{source} is not the source of {self.name}, whose sha256 is {told[:12]}...; it was changed, so it is "
-                "not executed; restore it, or make the entry again"
+                f"{source} is not the source of {self.name}, whose sha256 is {recorded[:12]}...; it was changed, so it "
+                "is not executed; restore it, or make the entry again"
             )
 
     def run(self) -> Run | None:
@@ -187,15 +187,15 @@ def _write(run: Run, name: str, path: Path) -> Entry:
 
 def _source(record: RunRecord) -> bytes | None:
     """The source of a user's own network, as it was when the run was trained; None for a network of the shelf."""
-    told = None if record.classifier is None else record.classifier.architecture.source_sha256
-    if told is None:
+    recorded = None if record.classifier is None else record.classifier.architecture.source_sha256
+    if recorded is None:
         return None
     path = Path(str(record.named.model).rpartition(":")[0] or str(record.named.model))
     try:
-        return files.verified(path, told)
+        return files.verified(path, recorded)
     except (files.Damaged, OSError) as error:
         raise BadInput(
-            f"{path} is missing, or not the source of {record.id} any more (its sha256 was {told[:12]}...), and an "
+            f"{path} is missing, or not the source of {record.id} any more (its sha256 was {recorded[:12]}...), and an "
             "entry brings its network's source along; put back what it was"
         ) from error
 

@@ -4,7 +4,6 @@ import functools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -81,7 +80,7 @@ def leaves_things_alone(attack: Attack, device: str) -> tuple[bool, str]:
     return not changed, ", ".join(changed) or ", ".join(before)
 
 
-def surroundings(network: nn.Module) -> dict[str, Any]:
+def surroundings(network: nn.Module) -> dict[str, object]:
     """All that an attack must leave alone, as plain values."""
     return {
         "weights": {name: value.tolist() for name, value in network.state_dict().items()},

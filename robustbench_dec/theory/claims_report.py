@@ -56,7 +56,7 @@ def summary(specification: Spec, rows: pd.DataFrame) -> pd.DataFrame:
     lines = []
     for (name, *where), group in rows.groupby(["method", "variant", "heterogeneity", "goal"], sort=False):
         method = methods[name]
-        line: dict[str, Any] = {"method": name, "title": method.title}
+        line: dict[str, object] = {"method": name, "title": method.title}
         line |= method.model_dump(exclude={"name", "variants", "note"})
         line |= dict(zip(("variant", "heterogeneity", "goal"), where, strict=True))
         line |= {"eta_x": group["eta_x"].iloc[0], "eta_y": group["eta_y"].iloc[0]}

@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Callable
 from statistics import median
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -21,6 +20,7 @@ from robustbench_dec.specs.claims import EXPLOSION, Task
 from robustbench_dec.store import provenance
 from robustbench_dec.store.records import SCHEMA, ClaimRecord, Costs
 from robustbench_dec.store.results import Claims
+from robustbench_dec.trainer import State
 
 COSTS = ("sfo", "sfo_x", "sfo_y", "rounds", "exchanges", "messages", "bytes_per_edge", "all_reduces")
 POINTS_PER_DECADE = 12
@@ -65,7 +65,7 @@ def run(task: Task, device: str = "cpu") -> ClaimRecord:
     norms: list[float] = []  # of every round, the one in which it diverges too
     curve: list[tuple[int, int, float]] = []
 
-    def norm(state: Any) -> float:
+    def norm(state: State) -> float:
         norms.append(gradient(state.X.mean(0)).norm().item())
         return norms[-1]
 

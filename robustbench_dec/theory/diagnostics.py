@@ -337,7 +337,7 @@ def _rows(
     title = f"diagnose, seed {oracle.seed}"
     with progress_bars.bar(total=budget.rounds, desc=title, unit="round", show=progress) as bar:
         for at in rounds(trainer, oracle, net, budget, watch):
-            x_bar, y_bar = at.state.X.mean(0), at.state.Y.mean(0)
+            x_bar, y_bar = (at.state._asdict()[name].mean(0) for name in ("X", "Y"))
             if rows:
                 rows[-1] |= dict(zip(IN_A_ROUND, oracle.end_round(x_bar, y_bar, exact), strict=True))
                 bar.update()

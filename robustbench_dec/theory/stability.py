@@ -21,7 +21,7 @@ from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle, Toss
 from robustbench_dec.problem import Batch
 from robustbench_dec.problems.quadratic import Quadratic
-from robustbench_dec.trainer import Trainer
+from robustbench_dec.trainer import State, Trainer
 
 CONSERVED = 1e-7
 """An eigenvalue so close to 1 is a conserved quantity."""
@@ -50,7 +50,7 @@ def spectral_radius(trainer: Trainer, problem: Quadratic, net: Network) -> float
     oracle = ExactOracle(problem, net.nodes, 0, net.ledger)
     rounds = _period(trainer)
 
-    first = trainer.init(oracle, net)
+    first: Any = trainer.init(oracle, net)  # a NamedTuple
     names = [name for name, stack in first._asdict().items() if stack.is_floating_point()]
     stacks = [getattr(first, name) for name in names]
 
@@ -77,5 +77,5 @@ def _period(trainer: Trainer) -> int:
     return next((settings[name] for name in ("period", "q") if isinstance(settings.get(name), int)), 1)
 
 
-def _flat(state: Any) -> Tensor:
-    return torch.cat([stack.flatten() for stack in state if stack.is_floating_point()])
+def _flat(state: State) -> Tensor:
+    return torch.cat([stack.flatten() for stack in state._asdict().values() if stack.is_floating_point()])

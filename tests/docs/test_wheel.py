@@ -65,7 +65,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
         (site / library.name).symlink_to(library)
     for suite in ("robustbench_dec", "attacks"):
         with pytest.raises(subprocess.CalledProcessError):
-            command = [home / "env" / "bin" / "python", "-I", "-c", f"import {suite}"]
+            command = [str(home / "env" / "bin" / "python"), "-I", "-c", f"import {suite}"]
             subprocess.run(command, cwd=home, check=True, capture_output=True)
     pip = [sys.executable, "-m", "pip", "--python", str(home / "env" / "bin" / "python")]
     quiet = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-index", "--no-compile"]

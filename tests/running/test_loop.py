@@ -1,7 +1,7 @@
 """The one loop: it counts rounds, ends with the budget, goes on from where a run stands, and knows what diverges."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -96,6 +96,6 @@ def test_divergence_names_the_round_and_the_step_sizes() -> None:
     oracle, net = stage(NOISY)
     with pytest.raises(Diverged, match=r"in round 2 \(loss 400\) with eta_c = 0.02, eta_d = 0.04.*; smaller step"):
         list(rounds(dec_fedtrack(), oracle, net, Budget(rounds=9), losses([8.0, 7.0, 400.0])))
-    start = At(None, net.ledger.row(), math.nan, math.nan)
+    start = At(cast(Any, None), net.ledger.row(), math.nan, math.nan)
     with pytest.raises(Diverged, match=r"in round 3 \(loss nan\)"):
         list(rounds(_Still(), oracle, net, Budget(rounds=9), losses([math.nan]), start))  # type: ignore[arg-type]
