@@ -75,7 +75,7 @@ class Benchmark:
         rows = []
         for cell in self.cells:
             (low, high), outcome = cell.interval, cell.outcome
-            row = {"attack": cell.name, "norm": cell.attack.norm, "eps": cell.attack.eps}
+            row = {"attack": cell.name, "norm": outcome.ball.norm, "eps": outcome.ball.eps}
             row |= {"clean_acc": outcome.clean_accuracy, "robust_acc": outcome.robust_accuracy}
             row |= {"ci_low": low, "ci_high": high, "forwards": outcome.forwards, "backwards": outcome.backwards}
             rows.append(row | {"flags": ";".join(cell.flags), "settings": cell.attack.settings()})
@@ -98,8 +98,8 @@ class Benchmark:
     def _rows(self) -> Iterator[tuple[str, ...]]:
         for cell in self.cells:
             (low, high), accuracy = cell.interval, cell.outcome.robust_accuracy
-            radius, interval = f"{cell.attack.norm} {cell.attack.eps:g}", f"{100 * low:.1f} to {100 * high:.1f}"
-            yield cell.name, radius, f"{accuracy:.1%}", interval, ", ".join(cell.flags)
+            ball, interval = cell.outcome.ball, f"{100 * low:.1f} to {100 * high:.1f}"
+            yield cell.name, f"{ball.norm} {ball.eps:g}", f"{accuracy:.1%}", interval, ", ".join(cell.flags)
 
     def _aligned(self) -> Iterator[tuple[str, ...]]:
         rows = list(self._rows())
@@ -172,11 +172,11 @@ def _built(attack: object, settings: object, radii: Sequence[float], model: nn.M
             raise BadInput(f"{type(attack).__name__}(...) has its settings already; give its class, or none here")
         return [(type(attack).__name__, attack)]
     if isinstance(attack, str):
-        cls, name, own = attack_named(attack), label(attack), None
+        cls, name, own = attack_named(attack), label(attack), dict[str, Any]()
     else:
         cls, name, own = attack_handed_over(attack, model)
-    at = [own] if own is not None else radii
-    return [(name, shelf.make(cls, {"eps": radius, **settings})) for radius in at]
+    at = [own["eps"]] if "eps" in own else radii
+    return [(name, shelf.make(cls, {**own, "eps": radius, **settings})) for radius in at]
 
 
 def _images(

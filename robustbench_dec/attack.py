@@ -8,21 +8,31 @@ What the harness does with them is in attacking/.
 import contextlib
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from robustbench_dec.errors import BadInput
-from robustbench_dec.parts import Part, Radius, Settings
+from robustbench_dec.parts import Part, Radius, Settings, number
 
 TOLERANCE = 1e-6
 """Floats after a projection read 0.10000002 for a radius of 0.1."""
 
 NORMS = ("Linf", "L2", "L1", "L0")
 """How a radius is measured; L0 counts pixels, whatever the number of their colours that change."""
+
+
+class Ball(NamedTuple):
+    """In what an attack's images are judged: read once, before the attack is asked for anything."""
+
+    norm: str
+    eps: float
+
+
+TOO_MANY = "the network was asked more often than --max-passes allows"
 
 
 class OutOfPasses(Exception):
@@ -66,6 +76,30 @@ class Attack(Part):
             raise BadInput(f"an Linf radius of {self.eps:g} cannot be meant for images in [0, 1]; 8/255 is a usual one")
         if self.norm == "L0" and self.eps != int(self.eps):
             raise BadInput(f"an L0 radius is a whole number of pixels, not {self.eps:g}")
+
+    @classmethod
+    def make(cls, settings: Mapping[str, object]) -> Self:
+        made = super().make(settings)
+        made.refuse_if_not(settings)
+        return made
+
+    def refuse_if_not(self, asked: Mapping[str, object]) -> None:
+        """Refuse an attack that has another radius than it was asked for, or a norm that its radius decides.
+
+        Results would call it by the radius and the norm that were asked for.
+        """
+        name = type(self).__name__
+        given = asked.get("eps")
+        radius = number(given) if isinstance(given, str | float | int) else self.eps
+        for eps in (self.eps, self.settings().get("eps", self.eps)):
+            if eps != radius:
+                raise BadInput(f"{name} was asked for the radius {radius:g} and sets its own, {eps}; it may not")
+        norm = asked.get("norm", type(self).norm)
+        if self.norm not in NORMS or self.norm != norm:
+            raise BadInput(
+                f"{name} has the norm {str(self.norm)!r:.40}, its class says {str(norm)!r:.40}; a norm is one of "
+                f"{', '.join(NORMS)}, in the class, whatever the radius"
+            )
 
     def check(self, shape: tuple[int, ...], classes: int) -> None:
         """Refuse, before anything is attacked, images (C, H, W) or a number of classes that it cannot handle."""
@@ -144,9 +178,12 @@ def put_back(images: Tensor, proposed: Tensor, eps: float, norm: str = "Linf") -
     """The proposed images in the ball of radius eps and in [0, 1].
 
     Linf: each pixel is clipped. L2 and L1: a perturbation that is too long is shortened. L0: an image with too many
-    changed pixels is given back as it was, because nothing says which of them to keep.
+    changed pixels is given back as it was, because nothing says which of them to keep; and what does not count as a
+    change is none.
     """
     moved = proposed - images
+    if norm == "L0":
+        moved = torch.where(moved.abs() > TOLERANCE, moved, 0)
     if norm == "Linf":
         return torch.clamp(images + moved.clamp(-eps, eps), 0, 1)
     sizes = distances(moved, norm)
@@ -199,11 +236,21 @@ def number_of_classes(model: nn.Module, images: Tensor) -> int:
     return logits.shape[1]
 
 
-def predictions(model: nn.Module, images: Tensor) -> Tensor:
-    """The class of the largest logit, by the model in eval mode; -1, no class, where a logit is NaN or infinite."""
+def answers(model: nn.Module, images: Tensor) -> Tensor:
+    """Logits by the model in eval mode."""
     with torch.no_grad(), eval_mode(model):
         logits: Tensor = model(images)
+    return logits
+
+
+def classes_of(logits: Tensor) -> Tensor:
+    """The class of the largest logit; -1, no class, where a logit is NaN or infinite."""
     return torch.where(logits.isfinite().all(1), logits.argmax(1), -1)
+
+
+def predictions(model: nn.Module, images: Tensor) -> Tensor:
+    """What a model takes images for."""
+    return classes_of(answers(model, images))
 
 
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor, batch_size: int = 1000) -> float:

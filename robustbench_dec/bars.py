@@ -12,6 +12,8 @@ from typing import Generic, Protocol, Self, TypeVar, overload
 
 from tqdm.auto import tqdm
 
+from robustbench_dec.errors import printable
+
 NOTEBOOK = any(cls.__module__ == "tqdm.notebook" for cls in tqdm.__mro__)
 """Whether this is a notebook, in which tqdm's bars are widgets."""
 
@@ -149,7 +151,7 @@ def _clock(seconds: float) -> str:
 
 def say(sentence: str) -> None:
     """One line on standard error; it goes above a bar, not through it."""
-    tqdm.write(f"robustbench-dec: {sentence}", file=sys.stderr)
+    tqdm.write(f"robustbench-dec: {printable(sentence)}", file=sys.stderr)
 
 
 def start_worker(index: int, terminal: str) -> None:

@@ -32,9 +32,23 @@ def details(error: BaseException) -> str:
     return "".join([*traceback.format_exception(error), *(f"In its own process:\n{text}" for text in theirs if text)])
 
 
+LONGEST = 2000
+"""Characters of what somebody's code says that are repeated."""
+
+
+def printable(text: str) -> str:
+    """A text as it may reach a terminal: what is neither a line's end nor to be seen is spelled out."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
 def raised(error: BaseException) -> str:
     """What a part's code raised, and in which line of its file."""
-    what = f"{type(error).__name__}: {error}".rstrip(": ")
+    try:
+        said = str(error)
+    except Exception:  # it is its author's
+        said = ""
+    said = printable(said if len(said) <= LONGEST else f"{said[:LONGEST]} ...")
+    what = f"{type(error).__name__}: {said}".rstrip(": ")
     lines = [
         f"{Path(frame.f_code.co_filename).name}, line {line}"
         for frame, line in traceback.walk_tb(error.__traceback__)

@@ -9,13 +9,15 @@ import contextlib
 import functools
 import json
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
@@ -26,11 +28,12 @@ from torch import Tensor, nn
 import robustbench_dec
 from robustbench_dec import files
 from robustbench_dec.architecture import NormalisedNetwork, flat_parameters
-from robustbench_dec.attack import Attack, device_of, eval_mode
-from robustbench_dec.attacking import wire
+from robustbench_dec.attack import NORMS, TOO_MANY, Attack, OutOfPasses, device_of, eval_mode
+from robustbench_dec.attacking import processes, wire
 from robustbench_dec.attacking.evaluate import Limits, Played
-from robustbench_dec.attacking.model_use import copied, digest
-from robustbench_dec.errors import BadInput
+from robustbench_dec.attacking.model_use import copied, digest, digest_of
+from robustbench_dec.attacking.witness import Seen, kept
+from robustbench_dec.errors import LONGEST, BadInput, printable, raised
 from robustbench_dec.parts import Settings, Source
 
 LOOK = 0.05
@@ -45,6 +48,14 @@ READING = Limits(seconds=120.0)
 
 ASKED = 1_000_000_000
 """The most bytes that an attack may have a network asked that stays here."""
+
+AT_ONCE = 2000
+"""Images that such a network is asked at once: what it needs is this process's memory."""
+
+MOST = 2**53
+"""A process may tell so many passes."""
+
+FLAG = re.compile(r"[a-z_]{1,40}")
 
 
 class Raised(BadInput):
@@ -71,6 +82,7 @@ class Nursery:
         )
         theirs.close()
         self.control, self.owner, self.turn = ours, os.getpid(), threading.Lock()
+        self.rooms: set[int] = set()
         self._answers = ours.makefile("rb")
         atexit.register(self.close)
 
@@ -79,15 +91,32 @@ class Nursery:
         with self.turn:
             try:
                 socket.send_fds(self.control, [b'{"begin": true}'], [connection, printed])
-            except BrokenPipeError as error:
+                pid = int(self._answer()["pid"])
+            except OSError as error:
                 raise self._gone() from error
-            return int(self._answer()["pid"])
+        self.rooms.add(pid)
+        return pid
 
     def end(self, pid: int, patience: float) -> int:
-        """End a process, at the latest after so many seconds; its exit code, negative for a signal."""
+        """End a process, at the latest after so many seconds; its exit code, negative for a signal.
+
+        If this one is gone itself (an attack may have killed it), the process has ended with it, or does so now.
+        """
+        self.rooms.discard(pid)
         with self.turn:
-            self.control.sendall(json.dumps({"end": pid, "patience": patience}).encode())
-            return int(self._answer()["status"])
+            try:
+                self.control.sendall(json.dumps({"end": pid, "patience": patience}).encode())
+                return int(self._answer()["status"])
+            except (OSError, ValueError):
+                self._gone()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        return -signal.SIGKILL
+
+    def memory(self, pid: int) -> int:
+        """Bytes that a process holds with all that it has started, those that it has let go of included."""
+        let_go = processes.children(self.process.pid) - self.rooms
+        return sum(processes.resident(each) for each in processes.family({pid, *let_go}))
 
     def close(self) -> None:
         """End it, and with it all that it started."""
@@ -99,7 +128,7 @@ class Nursery:
     def _answer(self) -> dict[str, Any]:
         line = self._answers.readline()
         if not line:
-            raise self._gone()
+            raise ConnectionResetError
         return dict(json.loads(line))
 
     def _gone(self) -> BadInput:
@@ -138,15 +167,15 @@ class Room:
             self.printed.close()
 
     def ask(
-        self, words: Mapping[str, object], *, most: int = 0, copy: nn.Module | None = None, **tensors: Tensor
+        self, words: Mapping[str, object], *, most: int = 0, hosted: "Hosted | None" = None, **tensors: Tensor
     ) -> wire.Message:
-        """Tell it something and have its answer; passes of a network that stays here are made on `copy`."""
+        """Tell it something and have its answer; passes of a network that stays here are made by `hosted`."""
         self._began = time.monotonic()
         try:
             self._send(words, tensors)
             answer = wire.receive(self.socket, most, self._watch)
-            while "ask" in answer.words and copy is not None:
-                self._send(*_passed(copy, answer))
+            while "ask" in answer.words and hosted is not None:
+                self._send(*hosted.passed(answer, self._watch))
                 answer = wire.receive(self.socket, most, self._watch)
         except wire.Closed:
             raise self._over(None) from None
@@ -156,8 +185,9 @@ class Room:
             self.close()
             raise
         if "error" in answer.words:
-            sentence, details = str(answer.words["error"]), str(answer.words.get("traceback", "")) + self._tail()
-            raise Raised(sentence if answer.words.get("expected") else f"it raised {sentence}", details)
+            sentence = printable(str(answer.words["error"])[:LONGEST])
+            details = str(answer.words.get("traceback", "")) + self._tail()
+            raise Raised(sentence if answer.words.get("expected") is True else f"it raised {sentence}", details)
         return answer
 
     def _send(self, words: Mapping[str, object], tensors: Mapping[str, Tensor]) -> None:
@@ -169,7 +199,7 @@ class Room:
         seconds, gigabytes = self.limits.seconds, self.limits.gigabytes
         if seconds is not None and time.monotonic() - self._began > seconds:
             raise self._over(f"took more than {seconds:g} seconds (--max-seconds), and was ended")
-        if gigabytes is not None and _resident(self.pid) > gigabytes * 1e9:
+        if gigabytes is not None and self.nursery.memory(self.pid) > gigabytes * 1e9:
             raise self._over(f"took more than {gigabytes:g} GB of memory (--max-memory), and was ended")
         if os.fstat(self.printed.fileno()).st_size > PRINTED:
             os.ftruncate(self.printed.fileno(), 0)
@@ -229,7 +259,14 @@ class FromFile(Attack):
         if key not in cls.made:
             with room(cls.file, cls.source.sha256, READING) as opened:
                 described = opened.ask({"do": "make", "settings": settings}).words
-            cls.made[key] = cls(eps=described["eps"], given=json.loads(key), described=described)
+            try:
+                told = {"settings": dict(described["settings"]), "norm": str(described["norm"])}
+                told["remarks"] = sorted(_flags(described["remarks"]))
+                made = cls(eps=float(described["eps"]), given=json.loads(key), described=told)
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
+                raise BadInput(f"the process of {cls.__name__} tells nothing of use about it") from error
+            made.refuse_if_not(settings)
+            cls.made[key] = made
         return cls.made[key]  # type: ignore[return-value]
 
     def settings(self) -> Settings:
@@ -266,12 +303,14 @@ class Apart:
         try:
             opened.ask({"do": "make", "settings": self.attack.given})
             network = self.network
-            # One from a user's own file stays here: its code is the network author's, not the attack's to run.
+            # One from a user's own file stays here: its code is the network author's, not the attack's to run. So does
+            # every network whose passes are limited: who has the weights needs to ask nobody.
             card = None
-            if isinstance(network, NormalisedNetwork) and network.architecture.source_sha256 is None:
+            own = isinstance(network, NormalisedNetwork) and network.architecture.source_sha256 is None
+            if isinstance(network, NormalisedNetwork) and own and self.limits.passes is None:
                 card = network.architecture.as_json()
             x = torch.zeros(0) if card is None else flat_parameters(network)
-            sha256 = opened.ask({"do": "network", "card": card, **self.about}, x=x).words["sha256"]
+            sha256 = opened.ask({"do": "network", "card": card, **self.about}, x=x).words.get("sha256")
             self.stays = card is None or sha256 != digest(network)  # or it is not what its card says
             if self.stays and card is not None:
                 opened.ask({"do": "network", "card": None, **self.about}, x=x)
@@ -291,14 +330,37 @@ class Apart:
             self.room = self._opened()
         words = {"do": method, "seed": seed, "most": most, "device": str(device_of(self.network))}
         longest = 8 * images[0].numel() * (1 if method == "fit" else len(images))
-        copy = copied(self.network) if self.stays else None
-        answer = self.room.ask(words, most=ASKED if self.stays else longest, copy=copy, images=images, labels=labels)
+        hosted = Hosted(copied(self.network), most) if self.stays else None
+        answer = self.room.ask(
+            words, most=longest if hosted is None else ASKED, hosted=hosted, images=images, labels=labels
+        )
         try:
-            forwards, backwards, gradients, zeros = (int(count) for count in answer.words["counts"])
-            flags = frozenset(str(flag) for flag in answer.words["flags"])
-            return Played(answer.tensors["result"], (forwards, backwards, gradients, zeros), flags)
+            result, flags = answer.tensors["result"], _flags(answer.words["flags"])
+            if not result.is_floating_point():
+                raise ValueError
+            if hosted is None:
+                return Played(result, _counts(answer.words["counts"]), flags)
+            counts = hosted.forwards, hosted.backwards, hosted.gradients, hosted.zeros
+            return Played(result, counts, flags, seen=hosted.seen)
         except (KeyError, TypeError, ValueError) as error:
             raise Raised("it answered with something that is no answer") from error
+
+
+def _counts(told: object) -> tuple[int, int, int, int]:
+    """Passes as a process tells them: whole numbers that can be, of which nothing more is known here."""
+    if not isinstance(told, list) or not all(type(each) is int and 0 <= each <= MOST for each in told):
+        raise ValueError("no counts")
+    forwards, backwards, gradients, zeros = told
+    if zeros > gradients:
+        raise ValueError("more zeros than gradients")
+    return forwards, backwards, gradients, zeros
+
+
+def _flags(told: object) -> frozenset[str]:
+    """Flags as a process tells them: small words."""
+    if not isinstance(told, list) or not all(isinstance(each, str) and FLAG.fullmatch(each) for each in told):
+        raise ValueError("no flags")
+    return frozenset(told)
 
 
 def attack_in_file(name: str) -> type[FromFile]:
@@ -314,31 +376,72 @@ def attack_in_file(name: str) -> type[FromFile]:
 def _described(name: str, sha256: str) -> type[FromFile]:
     with room(name, sha256, READING) as opened:
         about = opened.about
+    try:
+        known = str(about["class"]).isidentifier() and about["norm"] in NORMS and type(about["universal"]) is bool
+        known &= type(about["one_step"]) is bool and all(isinstance(each, str) for each in about["settings"])
+    except (KeyError, TypeError):
+        known = False
+    if not known:
+        raise BadInput(f"{name} tells no class, norm ({', '.join(NORMS)}) and settings of an attack")
     kind = {"norm": about["norm"], "universal": about["universal"], "one_step": about["one_step"]}
-    body = {**kind, "file": name, "about": about, "made": {}, "__doc__": about["doc"]}
-    body |= {"title": about["title"]} if about["title"] else {}
+    body = {**kind, "file": name, "about": about, "made": {}, "__doc__": about.get("doc")}
+    body |= {"title": printable(str(about["title"]))} if about.get("title") else {}
     cls = cast(type[FromFile], type(str(about["class"]), (FromFile,), body))
     cls.source = Source(Path(name.partition(".py")[0]).name, str(about["class"]), sha256)
     return cls
 
 
-def _resident(pid: int) -> int:
-    """Bytes of memory that a process holds; 0 where that cannot be told."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
-        return 0
+class Hosted:
+    """A copy of a network that stays here. An attack in its process asks for passes; they are counted and limited."""
 
+    def __init__(self, network: nn.Module, most: int | None) -> None:
+        self.network, self.device, self.most = network, device_of(network), most
+        self.forwards = self.backwards = self.gradients = self.zeros = self._asked = 0
+        self._known: set[str] = set()  # digests of images whose logits it has told
+        self.seen: Seen | None = None
 
-def _passed(copy: nn.Module, asked: wire.Message) -> tuple[dict[str, object], dict[str, Tensor]]:
-    """What a network that stays here answers, or the gradient of what it answers."""
-    device = device_of(copy)
-    try:
-        with eval_mode(copy), torch.enable_grad():
-            images = asked.tensors["images"].to(device).requires_grad_(asked.words["ask"] == "gradient")
-            result = copy(images)
-            if images.requires_grad:
-                (result,) = torch.autograd.grad(result, images, asked.tensors["gradient"].to(device))
-        return {}, {"result": result}
-    except Exception as error:  # what the attack sent, or the network
-        return {"error": f"{type(error).__name__}: {error}"}, {}
+    def passed(self, asked: wire.Message, meanwhile: Callable[[], None]) -> tuple[dict[str, object], dict[str, Tensor]]:
+        """What the network answers, or the gradient of what it answers."""
+        try:
+            images, pull = asked.tensors["images"], asked.tensors.get("gradient")
+            self._count(images, pull)
+            pulls = [None] * len(images) if pull is None else pull.to(self.device).split(AT_ONCE)
+            found = []
+            for part, pulled in zip(images.to(self.device).split(AT_ONCE), pulls, strict=False):
+                found.append(self._part(part, pulled))
+                meanwhile()
+            result = torch.cat(found)
+            if pull is not None:
+                self.gradients += len(images)
+                self.zeros += int((result.flatten(1).abs().amax(1) == 0).sum())
+            return {}, {"result": result}
+        except OutOfPasses as error:
+            return {"error": str(error), "over": True}, {}
+        except Raised:  # by who looks at the clock
+            raise
+        except Exception as error:  # what the attack sent, or the network
+            return {"error": raised(error)}, {}
+
+    def _count(self, images: Tensor, pull: Tensor | None) -> None:
+        sha256 = digest_of([("images", images)])
+        forward = 0 if pull is not None and sha256 in self._known else len(images)
+        backward = 0 if pull is None else len(images)
+        if self.most is not None and self.forwards + self.backwards + forward + backward > self.most:
+            raise OutOfPasses(TOO_MANY)
+        self.forwards, self.backwards = self.forwards + forward, self.backwards + backward
+        self._known.add(sha256)
+
+    def _part(self, images: Tensor, pull: Tensor | None) -> Tensor:
+        self._asked += 1
+        with eval_mode(self.network), torch.enable_grad():
+            images = images.requires_grad_(pull is not None)
+            logits: Tensor = self.network(images)
+            if kept(self._asked):
+                self.seen = Seen.of(images, logits)
+            if pull is None:
+                return logits
+            (gradient,) = torch.autograd.grad(logits, images, pull)
+            if kept(self._asked) and self.seen is not None:
+                self.seen.goes_back(pull)
+                self.seen.went_back(gradient)
+            return gradient

@@ -4,6 +4,7 @@ and the images, and gives images back. It never gets the network that judges.
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, NoReturn
 
 import torch
@@ -20,14 +21,20 @@ from torch import Tensor, nn
 
 from robustbench_dec import parts
 from robustbench_dec.architecture import Architecture
-from robustbench_dec.attack import Attack, as_floats
-from robustbench_dec.attacking import find_attack, wire
+from robustbench_dec.attack import Attack, OutOfPasses, as_floats
+from robustbench_dec.attacking import find_attack, processes, wire
 from robustbench_dec.attacking.evaluate import check_methods, play
 from robustbench_dec.attacking.model_use import PassCounter, digest
 from robustbench_dec.errors import BadInput, raised
 
 Answer = tuple[Mapping[str, object], dict[str, Tensor]]
 """Words and tensors."""
+
+SUBREAPER, END_WITH_PARENT = 36, 1
+"""Of Linux's prctl."""
+
+ORPHANS = 10.0
+"""Seconds that are spent on ending what an attack has started, however fast it starts more."""
 
 
 def waiting(control: socket.socket) -> None:
@@ -41,8 +48,9 @@ def waiting(control: socket.socket) -> None:
             asked = json.loads(data)
             if "end" in asked:
                 status = _end(asked["end"], patience=asked["patience"])
-                control.sendall(json.dumps({"status": status}).encode() + b"\n")
                 children.discard(asked["end"])
+                _end_orphans(children)
+                control.sendall(json.dumps({"status": status}).encode() + b"\n")
                 continue
             pid = os.fork()
             if pid == 0:
@@ -55,6 +63,32 @@ def waiting(control: socket.socket) -> None:
     finally:
         for pid in children:
             _end(pid)
+        _end_orphans(set())
+
+
+def adopt_orphans() -> None:
+    """Have the children of processes that end become ours, on Linux; elsewhere a session of their own lets them go."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+
+
+def end_with_parent() -> None:
+    """Have this process end when the one that made it does, on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(END_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+
+
+def _end_orphans(children: Set[int]) -> None:
+    """End what processes that are gone have left behind, whatever session or group they gave it."""
+    me, until = os.getpid(), time.monotonic() + ORPHANS
+    while orphans := processes.children(me) - children:
+        for pid in orphans:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        if time.monotonic() > until:
+            return
 
 
 def _end(pid: int, patience: float = 0.0) -> int:
@@ -76,6 +110,7 @@ def _end(pid: int, patience: float = 0.0) -> int:
 
 def _begin(connection: int, printed: int) -> NoReturn:
     os.setsid()
+    end_with_parent()
     for stream in (1, 2):
         os.dup2(printed, stream)
     os.close(printed)
@@ -190,6 +225,8 @@ class Asking:
         with self.turn:
             wire.send(self.harness, {"ask": what}, **tensors)
             words, answer = wire.receive(self.harness)
+        if words.get("over"):
+            raise OutOfPasses(words["error"])
         if "error" in words:
             raise RuntimeError(words["error"])
         return answer["result"].to(tensors["images"].device)
@@ -214,6 +251,7 @@ class Pass(torch.autograd.Function):
 def main() -> None:
     """Wait on the socket whose number is the only argument."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    adopt_orphans()
     waiting(socket.socket(fileno=int(sys.argv[1])))
 
 

@@ -15,21 +15,25 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_dec.attack import (
+    NORMS,
     TOLERANCE,
     Attack,
+    Ball,
     Look,
     OutOfPasses,
     Shift,
     as_floats,
+    classes_of,
     distances,
     largest_radius,
     number_of_classes,
     put_back,
     slack,
 )
-from robustbench_dec.attacking.model_use import PassCounter, condition, copied, unpatched, untouched
+from robustbench_dec.attacking.model_use import PassCounter, copied, unpatched, untouched, without_threads
 from robustbench_dec.attacking.scene import Scene, check_box
 from robustbench_dec.attacking.ways import averaged, still_moves
+from robustbench_dec.attacking.witness import Seen, contradicted, questions
 from robustbench_dec.bars import bar
 from robustbench_dec.errors import BadInput, raised
 
@@ -75,6 +79,7 @@ class Played(NamedTuple):
     counts: tuple[int, int, int, int]  # as PassCounter has them
     flags: frozenset[str]
     trace: tuple[Look, ...] = ()  # what one of the suite's own attacks told of its way
+    seen: Seen | None = None  # what the network told it on the way, where that was in this process
 
 
 class Failed(BadInput):
@@ -93,6 +98,7 @@ class Player(Protocol):
 class Outcome:
     """What an attack did to a set of images."""
 
+    ball: Ball  # in which the images were judged
     clean: Tensor  # (N,) bool: right before the attack
     robust: Tensor  # (N,) bool: right under it, and for attacks on single images right before it too
     forwards: int  # images passed forward by the attack
@@ -149,27 +155,31 @@ def attacked(
     """
     judge, network, shape = scene.judge, scene.network, scene.shape
     flags, classes = network.flags | set(attack.remarks()), network.classes
-    _check_radius(attack, shape)
+    ball, universal = Ball(str(attack.norm), float(attack.eps)), bool(attack.universal)
+    _check_radius(ball, shape)
     attack.check(shape, classes)
     perturbation, spent, way = None, (0, 0, 0, 0), tuple[Look, ...]()
     with _player(attack, judge.model, classes, shape, limits) as player:
-        if attack.universal and not isinstance(attack, Shift):
-            most = None if limits.passes is None else limits.passes * len(scene.images)
-            try:
-                attack, spent, found, way = _fitted(attack, player, train, scene.seed, most, progress, start)
-            except Exception as error:
-                if parts is None or isinstance(error, BadInput):
-                    raise
-                raise Failed(f"{type(attack).__name__}.fit raised {raised(error)}") from error
-            judge.check()
-            flags |= found
+        if universal:
+            if isinstance(attack, Shift):
+                y = _plain(attack, "y", attack.y)
+            else:
+                most = None if limits.passes is None else limits.passes * len(scene.images)
+                try:
+                    y, spent, found, way = _fitted(attack, player, scene, train, most, progress, start)
+                except Exception as error:
+                    if parts is None or isinstance(error, BadInput):
+                        raise
+                    raise Failed(f"{type(attack).__name__}.fit raised {raised(error)}") from error
+                flags |= found
+                parts = None  # what is dear is the fit, which belongs to no batch
+            # Its y is all that is taken of it, and adding that is no work for the attack.
+            attack = Shift(y, eps=ball.eps) if ball.norm == "Linf" else Shift(y)
             attack.check(shape, classes)
-            parts = None  # what is dear is the fit, which belongs to no batch
-            player = Here(attack, judge.model, classes)  # adding y is no work for the attack
-        if isinstance(attack, Shift):
+            player = Here(attack, judge.model, classes)
             perturbation = attack.y
         try:
-            done = _batches(attack, player, scene, progress, parts, limits.passes)
+            done = _batches(attack, ball, player, scene, progress, parts, limits.passes)
         except RuntimeError as error:
             if network.differentiable:
                 raise
@@ -185,6 +195,7 @@ def attacked(
     way = way or averaged([look for part in ordered for look in part.trace])
     flags = flags.union(*(part.flags for part in ordered), {"not_converged"} if still_moves(way) else ())
     return Outcome(
+        ball,
         torch.cat([part.clean for part in ordered]),
         torch.cat([part.robust for part in ordered]),
         forwards,
@@ -204,7 +215,7 @@ def propose(
     check_box(images)
     played = play(attack, "perturb", PassCounter(copied(model), number_of_classes(model, images)), images, labels, seed)
     flags |= played.flags
-    return accepted(attack, images, played.result, flags)
+    return accepted(attack, Ball(attack.norm, attack.eps), images, played.result, flags)
 
 
 def play(
@@ -220,7 +231,7 @@ def play(
     flags = set()
     call = getattr(attack, method) if start is None else functools.partial(attack.fit_from, start)
     with unpatched(counter.model), untouched(counter, seed):
-        before = condition(counter.model)
+        counter.begin()
         try:
             result = call(counter, images.clone(), labels.clone())
         except OutOfPasses:
@@ -228,11 +239,12 @@ def play(
             result = Shift(torch.zeros(images.shape[1:])) if method == "fit" else images
         except SystemExit as error:
             raise RuntimeError(f"it called sys.exit({error.code})") from error
-        if condition(counter.model) != before:
+        if counter.changed():
             flags.add("model")
     if method == "fit":
         result = _perturbation(attack, result)
-    return Played(_plain(attack, method, result), counter.counts(), frozenset(flags), tuple(counter.trace))
+    plain = _plain(attack, method, result)
+    return Played(plain, counter.counts(), frozenset(flags), tuple(counter.trace), counter.seen)
 
 
 def _perturbation(attack: Attack, fitted: object) -> Tensor:
@@ -251,7 +263,9 @@ def _plain(attack: Attack, method: str, result: object) -> Tensor:
         raise BadInput(f"{type(attack).__name__}.{method} should return a tensor, it returned {type(result).__name__}")
     with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         shape, dtype = torch.Tensor.size(result), torch.float64 if result.dtype == torch.float64 else torch.float32
-        return torch.empty(shape, dtype=dtype, device=result.device).copy_(result)
+        plain = torch.empty(shape, dtype=dtype, device=result.device)
+        plain.copy_(result)  # which may answer with anything, if the result's class has a say in it
+        return plain
 
 
 @dataclass(frozen=True)
@@ -273,10 +287,13 @@ class Here:
                 shown.update()
 
             counter.register_forward_hook(count)
-            return play(self.attack, "fit", counter, as_floats(images), labels, seed, self.start)
+            with without_threads():
+                return play(self.attack, "fit", counter, as_floats(images), labels, seed, self.start)
 
     def perturb(self, images: Tensor, labels: Tensor, seed: int, most: int | None) -> Played:
-        return play(self.attack, "perturb", PassCounter(copied(self.network), self.classes, most), images, labels, seed)
+        counter = PassCounter(copied(self.network), self.classes, most)
+        with without_threads():
+            return play(self.attack, "perturb", counter, images, labels, seed)
 
 
 def _player(
@@ -306,12 +323,13 @@ def check_methods(attack: Attack) -> None:
 def _fitted(
     attack: Attack,
     player: Player,
+    scene: Scene,
     train: tuple[Tensor, Tensor] | None,
-    seed: int,
     most: int | None,
     progress: str | None,
     start: Shift | None,
-) -> tuple[Shift, tuple[int, int, int, int], frozenset[str], tuple[Look, ...]]:
+) -> tuple[Tensor, tuple[int, int, int, int], frozenset[str], tuple[Look, ...]]:
+    """The y of a universal attack, what it cost, its flags and its way."""
     if train is None:
         raise BadInput(f"{type(attack).__name__} is universal: it needs training images to learn its perturbation")
     spent, noted, ground = (0, 0, 0, 0), frozenset[str](), attack.groundwork()
@@ -319,16 +337,18 @@ def _fitted(
         player = replace(player, progress=progress)
         if ground is not None and start is None:
             below = replace(player, attack=ground)
-            start, spent, noted, _ = _fitted(ground, below, train, seed, most, progress, None)
+            y, spent, noted, _ = _fitted(ground, below, scene, train, most, progress, None)
+            start = Shift(y, eps=ground.eps)
         player = replace(player, start=start if ground is not None else None)
-    y, counts, flags, way = player.fit(*train, seed, most)
-    fitted = Shift(y.float().cpu(), eps=attack.eps)
+    y, counts, flags, way, seen = player.fit(*train, scene.seed, most)
+    flags |= contradicted(seen, scene.judge.answers(*questions(seen)))
     forwards, backwards, gradients, zeros = (before + now for before, now in zip(spent, counts, strict=True))
-    return fitted, (forwards, backwards, gradients, zeros), flags | noted, way
+    return y.float().cpu(), (forwards, backwards, gradients, zeros), flags | noted, way
 
 
 def _batches(
     attack: Attack,
+    ball: Ball,
     player: Player,
     scene: Scene,
     progress: str | None,
@@ -341,7 +361,7 @@ def _batches(
         if number in done:
             continue
         try:
-            part = _attack_batch(attack, player, scene, number, passes)
+            part = _attack_batch(attack, ball, player, scene, number, passes)
         except Exception as error:  # whatever the attack raises
             if parts is None:
                 raise
@@ -355,25 +375,28 @@ def _batches(
     return done
 
 
-def _attack_batch(attack: Attack, player: Player, scene: Scene, number: int, passes: int | None) -> Part:
-    judge, (a, b, right) = scene.judge, scene.clean(number)
+def _attack_batch(attack: Attack, ball: Ball, player: Player, scene: Scene, number: int, passes: int | None) -> Part:
+    clean = scene.clean(number)
+    (a, b, right), sha256 = clean, clean.sha256()
     flags, counts, way = set[str](), (0, 0, 0, 0), tuple[Look, ...]()
     # What is wrong already needs no attack; but a universal perturbation meets every image, and may even right one.
-    met = torch.ones_like(right) if attack.universal else right
+    met = torch.ones_like(right) if isinstance(attack, Shift) else right
     still = right.clone()
     if met.any():
         most = None if passes is None else passes * int(met.sum())
-        proposed, counts, found, way = player.perturb(a[met], b[met], scene.seed + 1 + number, most)
-        flags |= found
-        judge.check()
-        still[met] = judge.right(accepted(attack, a[met], proposed, flags), b[met])
-        judge.check()
+        proposed, counts, found, way, seen = player.perturb(a[met], b[met], scene.seed + 1 + number, most)
+        moved = accepted(attack, ball, a[met], proposed, flags)
+        logits, *again = scene.judge.answers(moved, *questions(seen))
+        flags |= found | contradicted(seen, again)
+        still[met] = classes_of(logits) == b[met]
+    if clean.sha256() != sha256:
+        raise BadInput("the images or labels that judge were changed during the attack; what was measured is not kept")
     return Part(right.cpu(), still.cpu(), *counts, tuple(sorted(flags)), way)
 
 
-def accepted(attack: Attack, images: Tensor, proposed: Tensor, flags: set[str]) -> Tensor:
+def accepted(attack: Attack, ball: Ball, images: Tensor, proposed: Tensor, flags: set[str]) -> Tensor:
     """What an attack proposed, put back into the ball and into [0, 1]; what had to be put back is told in `flags`."""
-    name = type(attack).__name__
+    name, fixed = type(attack).__name__, isinstance(attack, Shift)
     if proposed.shape != images.shape:
         raise BadInput(
             f"{name}.perturb should return images of shape {tuple(images.shape)}, it returned {tuple(proposed.shape)}"
@@ -387,19 +410,21 @@ def accepted(attack: Attack, images: Tensor, proposed: Tensor, flags: set[str]) 
         proposed = torch.where(finite, proposed, images)
     # Clipping a + y to [0, 1] is part of applying a universal y, so its box is not judged, and its budget is y's own.
     moved = attack.y[None] if isinstance(attack, Shift) else proposed - images
-    if (distances(moved, attack.norm) > attack.eps + slack(attack.eps)).any():
+    if (distances(moved, ball.norm) > ball.eps + slack(ball.eps)).any():
         flags.add("budget")
-    if (proposed.min() < -TOLERANCE or proposed.max() > 1 + TOLERANCE) and not attack.universal:
+    if (proposed.min() < -TOLERANCE or proposed.max() > 1 + TOLERANCE) and not fixed:
         flags.add("box")
-    return put_back(images, proposed, attack.eps, attack.norm)
+    return put_back(images, proposed, ball.eps, ball.norm)
 
 
-def _check_radius(attack: Attack, shape: tuple[int, ...]) -> None:
+def _check_radius(ball: Ball, shape: tuple[int, ...]) -> None:
     """Refuse a radius that no image reaches."""
-    largest = largest_radius(attack.norm, shape)
-    if attack.eps > largest:
+    if ball.norm not in NORMS:
+        raise BadInput(f"an attack's norm is one of {', '.join(NORMS)}, not {ball.norm!r:.40}")
+    largest = largest_radius(ball.norm, shape)
+    if ball.eps > largest:
         raise BadInput(
-            f"no two images of shape {shape} in [0, 1] are {attack.eps:g} apart in {attack.norm}; at most {largest:g}"
+            f"no two images of shape {shape} in [0, 1] are {ball.eps:g} apart in {ball.norm}; at most {largest:g}"
         )
 
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from robustbench_dec import shelf
 from robustbench_dec.attack import Attack, Shift
 from robustbench_dec.errors import BadInput
-from robustbench_dec.parts import Settings
+from robustbench_dec.parts import Settings, settable
 
 RADII = ("eps", "epsilon", "max_epsilon")
 """What a foreign class may call its radius."""
@@ -54,8 +54,8 @@ def in_file(name: str) -> type[Attack]:
     return shelf.find("attack", name, Attack, adapt=adapt)
 
 
-def attack_handed_over(attack: object, model: nn.Module) -> tuple[type[Attack], str, float | None]:
-    """The class of what Python code gives as an attack on a model, its name, and its radius if it has one of its own.
+def attack_handed_over(attack: object, model: nn.Module) -> tuple[type[Attack], str, Settings]:
+    """The class of what Python code gives as an attack on a model, its name, and its own radius and norm if there are.
 
     It may be a class or a function of a kind that files may hold too, or an object in torchattacks' manner, such as
     torchattacks.PGD(model, eps=0.1): that one keeps its settings, and attacks a copy of the model.
@@ -64,12 +64,12 @@ def attack_handed_over(attack: object, model: nn.Module) -> tuple[type[Attack], 
 
     name = str(getattr(attack, "__name__", type(attack).__name__))
     if isinstance(attack, type) and issubclass(attack, Attack):
-        return attack, name, None
+        return attack, name, {}
     if isinstance(attack, type) and library.has(attack):
-        return library.named(name), f"torchattacks:{name}", None
+        return library.named(name), f"torchattacks:{name}", {}
     adapted = adapt(attack) if callable(attack) else None
     if adapted is not None:
-        return adapted, name, None
+        return adapted, name, {}
     if isinstance(attack, type) or not (callable(attack) and hasattr(attack, "model")):
         raise BadInput(
             f"{attack!r:.60} is no attack; one is a name, a subclass of robustbench_dec.attack.Attack or an object of "
@@ -79,7 +79,10 @@ def attack_handed_over(attack: object, model: nn.Module) -> tuple[type[Attack], 
     plain = {key: value for key, value in vars(attack).items() if type(value) in PLAIN and not key.startswith("_")}
     body: dict[str, Any] = {"build": staticmethod(lambda network, **_: copy.deepcopy(attack, {id(model): network}))}
     body |= {"settings": lambda self: {**plain, "eps": self.eps}, "refuses_short": False, "__doc__": base.__doc__}
-    own = next((float(plain[key]) for key in RADII if isinstance(plain.get(key), int | float)), None)
+    radius = [float(plain[key]) for key in RADII if isinstance(plain.get(key), int | float)]
+    own: Settings = {"eps": radius[0]} if radius else {}
+    norm = plain.get("norm", base.norm)
+    body, own = (body, own | {"norm": norm}) if "norm" in settable(base) else (body | {"norm": norm}, own)
     return type(name, (base,), body), f"torchattacks:{name}" if library.has(type(attack)) else name, own
 
 

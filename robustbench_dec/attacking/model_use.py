@@ -4,12 +4,18 @@ Afterwards nothing that the harness or its caller relies on has changed: random 
 gradients and flags of the network, torch's own functions. What was changed is told.
 """
 
+import builtins
 import contextlib
 import copy
 import hashlib
+import itertools
+import math
 import random
-from collections.abc import Iterator
+import sys
+import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -17,8 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as module_globals
 
-from robustbench_dec.attack import Look, OutOfPasses, eval_mode
-from robustbench_dec.errors import BadInput
+from robustbench_dec.attack import TOO_MANY, Look, OutOfPasses, eval_mode
+from robustbench_dec.attacking.witness import Seen, kept
+from robustbench_dec.errors import BadInput, raised
 
 
 @contextlib.contextmanager
@@ -31,6 +38,7 @@ def untouched(model: nn.Module, seed: int) -> Iterator[None]:
     devices = list({p.device.index for p, *_ in parameters if p.device.type == "cuda"})
     python_state, numpy_state = random.getstate(), np.random.get_state()
     dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
+    exact, precision = torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision()
     try:
         with (
             eval_mode(model),
@@ -48,6 +56,8 @@ def untouched(model: nn.Module, seed: int) -> Iterator[None]:
         random.setstate(python_state)
         np.random.set_state(numpy_state)
         torch.set_default_dtype(dtype)
+        torch.use_deterministic_algorithms(exact, warn_only=torch.is_deterministic_algorithms_warn_only_enabled())
+        torch.set_float32_matmul_precision(precision)
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
         for p, flag, grad in parameters:
@@ -58,18 +68,31 @@ def untouched(model: nn.Module, seed: int) -> Iterator[None]:
 def copied(model: nn.Module) -> nn.Module:
     """A network like this one, that shares nothing with it."""
     try:
-        return copy.deepcopy(model)
+        copy_of_it: nn.Module = copy.deepcopy(model)
     except Exception as error:  # whatever a user's network raises
         raise BadInput(
-            f"{type(model).__name__} cannot be copied ({type(error).__name__}: {error}); an attack gets a copy, so "
-            "that it cannot change the network that judges it"
+            f"{type(model).__name__} cannot be copied ({raised(error)}); an attack gets a copy, so that it cannot "
+            "change the network that judges it"
         ) from error
+    held = {each.data_ptr() for each in _tensors(model) if each.numel()}
+    if copy_of_it is model or any(each.data_ptr() in held for each in _tensors(copy_of_it)):
+        raise BadInput(f"a copy of {type(model).__name__} shares its weights; an attack could change the judge by them")
+    return copy_of_it
+
+
+def _tensors(model: nn.Module) -> Iterator[Tensor]:
+    return itertools.chain(model.parameters(), model.buffers())
 
 
 def digest(model: nn.Module) -> str:
     """The sha256 of all parameters and buffers, also of those that are not saved, with their names."""
+    return digest_of((*model.named_parameters(), *model.named_buffers()))
+
+
+def digest_of(tensors: Iterable[tuple[str, Tensor]]) -> str:
+    """The sha256 of tensors with their names, types and shapes."""
     found = hashlib.sha256()
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+    for name, tensor in tensors:
         values = tensor.detach().cpu().contiguous()
         found.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
         found.update(values.view(-1).view(torch.uint8).numpy().data if values.numel() else b"")
@@ -86,7 +109,10 @@ def condition(model: nn.Module) -> tuple[Any, ...]:
 
 
 class PassCounter(nn.Module):
-    """A model that counts the images an attack sends through it, forward and back, and the gradients that vanish."""
+    """A model that counts the images an attack sends through it, forward and back, and the gradients that vanish.
+
+    It counts where the network itself is entered and left, so that who calls `model.model` is counted too.
+    """
 
     def __init__(self, model: nn.Module, classes: int, most: int | None = None) -> None:
         super().__init__()
@@ -98,23 +124,54 @@ class PassCounter(nn.Module):
         self.gradients = 0
         self.zeros = 0
         self.trace: list[Look] = []
+        self.seen: Seen | None = None
+        self._asked, self._keeps = 0, False
+        model.register_forward_pre_hook(self._enter, with_kwargs=True)
+        model.register_forward_hook(self._leave, with_kwargs=True)
+        self.start: object = None
+
+    def begin(self) -> None:
+        """Note what the network is like, before an attack has it."""
+        self.start = condition(self.model)
+
+    def changed(self) -> bool:
+        """Whether it is another one now."""
+        return condition(self.model) != self.start
 
     def counts(self) -> tuple[int, int, int, int]:
         """Images forward, images back, gradients of images, zeros among them."""
         return self.forwards, self.backwards, self.gradients, self.zeros
 
     def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.model(images)
+        return logits
+
+    def _enter(self, model: nn.Module, given: Any, named: Any) -> Any:
+        images = next(iter((*given, *named.values())))
         if self.most is not None and self.forwards + self.backwards + len(images) > self.most:
-            raise OutOfPasses("the network was asked more often than --max-passes allows")
+            raise OutOfPasses(TOO_MANY)
+        self._asked += 1
+        self._keeps = kept(self._asked) and not self.changed()  # an attack may have changed its copy
         if images.requires_grad:
             images.register_hook(self._count_gradient)
-        logits: Tensor = self.model(images)
+            if self._keeps and given:  # the gradient of a view is that of this pass alone
+                return (images.view_as(images), *given[1:]), named
+        return None
+
+    def _leave(self, model: nn.Module, given: Any, named: Any, logits: Tensor) -> None:
+        images = next(iter((*given, *named.values())))
         self.forwards += len(images)
         if logits.requires_grad:
             logits.register_hook(self._count_backward)
-        return logits
+        if self._keeps:
+            self.seen = Seen.of(images, logits)
+            if images.requires_grad and logits.requires_grad:
+                logits.register_hook(self.seen.goes_back)
+                images.register_hook(self.seen.went_back)
 
     def _count_backward(self, gradient: Tensor) -> None:
+        if self.most is not None and self.forwards + self.backwards + len(gradient) > self.most:
+            raise OutOfPasses(TOO_MANY)
         self.backwards += len(gradient)
 
     def _count_gradient(self, gradient: Tensor) -> None:
@@ -122,56 +179,104 @@ class PassCounter(nn.Module):
         self.zeros += int((gradient.flatten(1).abs().amax(1) == 0).sum())
 
 
-GUARDED = (torch, nn.functional, torch.Tensor, nn.Module, torch.autograd)
-"""What a judgement is made with, in a process that an attack shares."""
+class Patched(BadInput):
+    """Someone replaced what judges."""
+
+
+@contextlib.contextmanager
+def unpatched(model: nn.Module, who: str = "it") -> Iterator[None]:
+    """Put back what is patched inside, of torch, Python, this suite and the network's own classes; and tell it."""
+    known, hooks = Known(model), [dict(each) for each in HOOKS]
+    modes, tracing = _modes(), sys.gettrace()
+    try:
+        yield
+    finally:
+        if sys.gettrace() is not tracing:
+            sys.settrace(tracing)
+        _end_modes(before := _modes(), modes)
+        what = [f"replaced {name}" for name in known.put_back()]
+        what += ["left hooks on all networks"] if [dict(each) for each in HOOKS] != hooks else []
+        what += ["left a mode of torch on"] if before != modes else []
+        for each, former in zip(HOOKS, hooks, strict=True):
+            each.clear()
+            each.update(former)
+    if what:
+        raise Patched(f"{who} {what[0]}, by which it is judged; that was undone")
+
 
 HOOKS = (module_globals._global_forward_hooks, module_globals._global_forward_pre_hooks)
 """Hooks on every network of the process."""
 
+GUARDED = (torch, nn.functional, torch.Tensor, nn.Module, torch.autograd, builtins, copy, hashlib, math)
+"""What a judgement is made with, beside this suite itself, in a process that others' code shares."""
 
-class Patched(BadInput):
-    """An attack replaced what judges it."""
+METHODS = (FunctionType, BuiltinFunctionType, type, staticmethod, classmethod, property)
+"""What decides how a class or a module works. Other values, caches say, may change."""
 
 
-@contextlib.contextmanager
-def unpatched(model: nn.Module) -> Iterator[None]:
-    """Put back what is patched inside, of torch and of the network's own classes; and tell it."""
-    places: list[Any] = [*GUARDED, *{type(module) for module in model.modules()}]
-    before = [(place, {name: value for name, value in vars(place).items() if callable(value)}) for place in places]
-    known, hooks = [set(vars(place)) for place in places], [dict(each) for each in HOOKS]
-    try:
-        yield
-    finally:
-        changed = [
-            (place, name, value)
-            for place, names in before
-            for name, value in names.items()
-            if vars(place).get(name) is not value and not _by_torch(vars(place).get(name))
+class Known:
+    """The functions and methods of what judges, as they are now."""
+
+    def __init__(self, model: nn.Module) -> None:
+        suite = [found for name, found in sys.modules.items() if f"{name}.".startswith("robustbench_dec.")]
+        own = [value for module in suite for value in vars(module).values() if isinstance(value, type)]
+        classes = {type(each) for each in model.modules()} | {cls for cls in own if _of_suite(cls.__module__)}
+        self.places: list[Any] = [*GUARDED, *suite, *classes]
+        self.before = [
+            (place, name, value, value.__code__ if isinstance(value, FunctionType) else None)
+            for place in self.places
+            for name, value in vars(place).items()
+            if isinstance(value, METHODS)
         ]
-        for place, name, value in changed:
-            setattr(place, name, value)
-        for place, name in _added(places, known):  # a method that hides an inherited one
-            delattr(place, name)
-            changed.append((place, name, None))
-        hooked = any(dict(each) != former for each, former in zip(HOOKS, hooks, strict=True))
-        for each, former in zip(HOOKS, hooks, strict=True):
-            each.clear()
-            each.update(former)
-    if changed or hooked:
-        what = f"replaced {changed[0][0].__name__}.{changed[0][1]}" if changed else "left hooks on all networks"
-        raise Patched(f"it {what}, by which it is judged; that was undone")
+        self.names = {id(place): set(vars(place)) for place in self.places if isinstance(place, type)}
+
+    def put_back(self) -> list[str]:
+        """The names of what was changed since."""
+        changed = []
+        for place, name, value, code in self.before:
+            if vars(place).get(name) is not value and not _by_torch(vars(place).get(name)):
+                setattr(place, name, value)
+                changed.append(f"{place.__name__}.{name}")
+            elif isinstance(value, FunctionType) and code is not None and value.__code__ is not code:
+                value.__code__ = code
+                changed.append(f"{place.__name__}.{name}")
+        for place in self.places:
+            new = set(vars(place)) - self.names[id(place)] if isinstance(place, type) else set()
+            for name in sorted(new):  # a method that hides an inherited one
+                if isinstance(vars(place)[name], METHODS) and not _by_torch(vars(place)[name]):
+                    delattr(place, name)
+                    changed.append(f"{place.__name__}.{name}")
+        return changed
 
 
-def _added(places: list[object], known: list[set[str]]) -> list[tuple[Any, str]]:
-    return [
-        (place, name)
-        for place, former in zip(places, known, strict=True)
-        for name in set(vars(place)) - former
-        if isinstance(place, type) and callable(vars(place)[name]) and not _by_torch(vars(place)[name])
-    ]
+def _of_suite(module: str) -> bool:
+    return f"{module}.".startswith("robustbench_dec.")
 
 
 def _by_torch(value: object) -> bool:
     """Whether a function is torch's own, which replaces some of its functions when it loads more of itself."""
     code = getattr(value, "__code__", None)
     return code is not None and Path(code.co_filename).is_relative_to(Path(torch.__file__).parent)
+
+
+def _modes() -> tuple[int, int]:
+    """How many modes, which have a say in every operation, are on."""
+    return torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+
+
+def _end_modes(now: tuple[int, int], wanted: tuple[int, int]) -> None:
+    for _ in range(now[0] - wanted[0]):
+        torch._C._pop_torch_function_stack()
+    for _ in range(now[1] - wanted[1]):
+        torch._C._pop_torch_dispatch_stack()
+
+
+@contextlib.contextmanager
+def without_threads() -> Iterator[None]:
+    """Refuse who leaves threads behind in this process: they could go on while it is judged."""
+    before = set(threading.enumerate())
+    yield
+    left = [each for each in threading.enumerate() if each not in before and each.is_alive()]
+    left = [each for each in left if type(each).__name__ not in ("_DummyThread", "TMonitor")]  # torch's and tqdm's own
+    if left:
+        raise BadInput(f"it left {len(left)} thread(s) running, {left[0].name} first; join them before it returns")

@@ -11,16 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_dec.attack import eval_mode
+from robustbench_dec.attacking.witness import STEP, as_promised, differ
 from robustbench_dec.errors import BadInput
 
 ASKED = 32
 """Images that a network is tried on."""
-
-ALIKE = 1e-3
-"""Differences between two answers that rounding explains, relative to the largest logit."""
-
-STEP = 1e-3
-"""How far a pixel is moved to see what a gradient promises."""
 
 
 class Findings(NamedTuple):
@@ -37,19 +32,18 @@ def examine(model: nn.Module, images: Tensor, labels: Tensor) -> Findings:
     with torch.inference_mode(False), torch.no_grad(), eval_mode(model):
         logits = _answer(model, images)
         _check_logits(logits, images, labels)
-        scale = float(logits.abs().max()) or 1.0
         again, backwards = _answer(model, images), _answer(model, images.flip(0)).flip(0)
         alone = torch.cat([_answer(model, image[None]) for image in images[:2]])
         with torch.enable_grad():
             followed = _answer(model, images.clone().requires_grad_())
-    if _differ(logits, again, scale):
+    if differ(logits, again):
         raise BadInput("the network answers the same images differently from one time to the next; take its chance out")
-    if _differ(logits, backwards, scale) or _differ(logits[:2], alone, scale):
+    if differ(logits, backwards) or differ(logits[:2], alone):
         raise BadInput(
             "the network's answer to an image depends on the images beside it (as in batch normalisation with the "
             "batch's own statistics); one that depends on the image alone can be attacked"
         )
-    if _differ(logits, followed.detach(), scale):
+    if differ(logits, followed.detach()):
         raise BadInput("the network answers otherwise where it is differentiated, so attacks do not see what judges")
     true = not followed.requires_grad or _gradient_is_its_own(model, images)
     return Findings(logits.shape[1], followed.requires_grad, frozenset() if true else frozenset({"gradient"}))
@@ -90,10 +84,6 @@ def _check_logits(logits: Tensor, images: Tensor, labels: Tensor) -> None:
         )
 
 
-def _differ(first: Tensor, second: Tensor, scale: float) -> bool:
-    return not bool(((first - second).abs() <= ALIKE * scale).all())
-
-
 def _gradient_is_its_own(model: nn.Module, images: Tensor) -> bool:
     """Whether the margin falls by what the gradient says, in the median image, after a small step along its sign."""
 
@@ -106,11 +96,7 @@ def _gradient_is_its_own(model: nn.Module, images: Tensor) -> bool:
         (g,) = torch.autograd.grad(margins(a).sum(), a, allow_unused=True)
     if g is None or g.isnan().any():
         return False
-    promised = STEP * g.flatten(1).abs().sum(1).double()
-    seen = promised > 0
-    if not seen.any():
-        return True  # zero gradients are counted and flagged by themselves
     with torch.inference_mode(False), torch.no_grad(), eval_mode(model):
         step = STEP / 2 * g.sign()
         moved = margins(images + step) - margins(images - step)
-    return 0.5 <= float((moved[seen] / promised[seen]).median()) <= 2
+    return as_promised(moved, g)

@@ -9,30 +9,34 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from robustbench_dec.attack import as_floats, device_of, predictions
-from robustbench_dec.attacking.model_use import condition, copied, untouched
+from robustbench_dec.attack import answers, as_floats, classes_of, device_of
+from robustbench_dec.attacking.model_use import condition, copied, digest_of, unpatched, untouched
 from robustbench_dec.attacking.networks_that_lie import examine
 from robustbench_dec.errors import BadInput
 
 
 class Judge:
-    """The network that decides. No attack gets it."""
+    """The network that decides. No attack gets it, and it answers from a new copy every time: it remembers nothing."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = copied(model).eval()
         self._condition = condition(self.model)
 
-    def right(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Which images (N,) it gets right."""
-        return predictions(self.model, images) == labels
-
-    def check(self) -> None:
-        """Refuse what was measured if it is not the network that it was."""
-        if condition(self.model) != self._condition:
+    def answers(self, *stacks: Tensor) -> list[Tensor]:
+        """The logits for several stacks of images; refused if this is not the network that it was."""
+        copy = copied(self.model)
+        with unpatched(copy, "the network"):
+            answered = [answers(copy, images) for images in stacks]
+        if condition(copy) != self._condition:
             raise BadInput(
                 "the network that judges was changed during the attack, or changes itself when it answers; what was "
                 "measured is thrown away"
             )
+        return answered
+
+    def right(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Which images (N,) it gets right."""
+        return classes_of(self.answers(images)[0]) == labels
 
 
 class Clean(NamedTuple):
@@ -41,6 +45,10 @@ class Clean(NamedTuple):
     images: Tensor  # floats in [0, 1]
     labels: Tensor
     right: Tensor  # (n,) bool
+
+    def sha256(self) -> str:
+        """Of all of it."""
+        return digest_of(zip(self._fields, self, strict=True))
 
 
 class Scene:
@@ -59,8 +67,9 @@ class Scene:
         self._clean: dict[int, Clean] = {}
         first = as_floats(images[:batch_size]).to(self.device)
         check_box(first)
-        with untouched(self.judge.model, seed):
-            self.network = examine(self.judge.model, first, labels.to(self.device))
+        copy = copied(self.judge.model)
+        with unpatched(copy, "the network"), untouched(copy, seed):
+            self.network = examine(copy, first, labels.to(self.device))
         if int(labels.max()) >= self.network.classes:
             raise BadInput(
                 f"the network has {self.network.classes} classes, but there are labels up to {int(labels.max())}"

@@ -53,7 +53,7 @@ def receive(source: socket.socket, most: int | None = None, meanwhile: Callable[
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         words = json.loads(header["__metadata__"]["words"])
         return Message(dict(words), safetensors.torch.load(data))
-    except (ValueError, KeyError, TypeError, SafetensorError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
         raise BadInput("it answered with bytes that are no message") from error
 
 

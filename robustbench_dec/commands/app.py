@@ -8,7 +8,7 @@ import typer
 
 import robustbench_dec
 from robustbench_dec.commands import attack, protocol, publish, show, submit, tables, theory, train, zoo
-from robustbench_dec.errors import BadInput, details
+from robustbench_dec.errors import BadInput, details, printable
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -68,7 +68,7 @@ def main() -> None:
     except BadInput as error:
         print(f"robustbench-dec: {_sentence(error)}", file=sys.stderr)
         if traced:
-            print(details(error), file=sys.stderr)
+            print(printable(details(error)), file=sys.stderr)
         sys.exit(2)
     except (KeyboardInterrupt, SystemExit) as error:
         if isinstance(error, SystemExit) and error.code != 130:  # 130 is how typer passes Ctrl-C on
@@ -79,7 +79,7 @@ def main() -> None:
 
 def _sentence(error: BadInput) -> str:
     """What a refusal says, on one line; under torchrun with the rank that says it."""
-    sentence = " ".join(str(error).split())  # what it quotes may have several lines
+    sentence = printable(" ".join(str(error).split()))  # what it quotes may have several lines
     if "RANK" in os.environ:
         from robustbench_dec.networks.ranks import Lost, Ranks
 

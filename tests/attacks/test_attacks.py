@@ -108,6 +108,13 @@ def test_same_seed_same_result_whatever_the_global_random_state(
     assert (first.forwards, first.backwards) == (second.forwards, second.backwards)
 
 
+class Left(list[int]):
+    """Passes that are left to a network and all its copies."""
+
+    def __deepcopy__(self, memo: object) -> "Left":
+        return self
+
+
 class Delicate(nn.Module):
     """Dropout, batch normalisation, frozen parts and gradients in waiting; on demand it fails in an attack's pass."""
 
@@ -118,7 +125,7 @@ class Delicate(nn.Module):
             self.layers = nn.Sequential(
                 nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 10)
             )
-        self.passes = passes
+        self.passes = None if passes is None else Left([passes])
         self.train()
         self.layers[2].eval()  # a frozen normalisation in a model that trains
         self.layers[1].weight.requires_grad_(False)
@@ -126,8 +133,8 @@ class Delicate(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         if self.passes is not None and images.requires_grad:
-            self.passes -= 1
-            if self.passes < 0:
+            self.passes[0] -= 1
+            if self.passes[0] < 0:
                 torch.rand(3), np.random.rand(3), random.random()
                 self.train()
                 raise RuntimeError("half-way")

@@ -303,3 +303,313 @@ class Empty(Attack):
 class Raises(Idle):
     def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         raise ValueError("of my own")
+
+
+# Radius and norm
+
+
+class SetsItsOwnRadius(Honest):
+    """Is asked for .1 and takes .3."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "eps", 3 * self.eps)
+
+
+class TellsAnotherRadius(Honest):
+    """Takes the radius it is asked for and has another one written down."""
+
+    def settings(self) -> dict[str, Any]:
+        return {"eps": self.eps / 10}
+
+
+class NormByRadius(Honest):
+    """L0 where nobody looks (radius 0), Linf elsewhere."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "norm", "Linf" if self.eps else "L0")
+
+
+class NormIsAProperty(Honest):
+    @property
+    def norm(self) -> str:  # type: ignore[override]
+        return "Linf"
+
+
+class GrowingRadius(Honest):
+    """An object whose radius is .1 while it is printed, and 1 while it is judged."""
+
+    def __getattribute__(self, name: str) -> Any:
+        asking = sys._getframe(1).f_code.co_name
+        return 1.0 if name == "eps" and asking == "accepted" else super().__getattribute__(name)
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        return 1 - images
+
+
+class UniversalInAnotherNorm(Idle):
+    """A y of L2 length 7 that says its radius, .9, is in L2: in Linf it would be inside."""
+
+    universal: ClassVar[bool] = True
+    norm: ClassVar[str] = "L2"
+
+    def fit(self, model: nn.Module, images: Tensor, labels: Tensor) -> Attack:
+        return Shift(torch.full(images.shape[1:], 0.9))
+
+
+# Passes
+
+
+class CallsTheNetworkInside(Idle):
+    """Past the one who counts, if that is only the wrapper around it."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        for _ in range(100):
+            inside = list(model.modules())[1] if len(list(model.modules())) > 1 else model
+            inside(images)
+        return torch.zeros_like(images)
+
+
+class GoesBackForEver(Idle):
+    """One pass forward, a hundred back."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        logits = model(images.requires_grad_())
+        for c in range(100):
+            torch.autograd.grad(logits[:, c % 10].sum(), images, retain_graph=True)
+        return torch.zeros_like(images)
+
+
+class ForgesQuestions(Idle):
+    """Asks the harness for gradients by itself, so that no pass forward is counted."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        (ask,) = (found for found in gc.get_objects() if type(found).__name__ == "Asking")
+        for k in range(100):
+            ask("gradient", images=images + k / 1e4, gradient=torch.ones(len(images), 10))
+        return torch.zeros_like(images)
+
+
+# What a process tells
+
+
+def forged(answer: dict[str, Any], **tensors: Tensor) -> None:
+    """Send the harness this, in the place of an answer, and end."""
+    from robustbench_dec.attacking import wire
+
+    (serving,) = (found for found in gc.get_objects() if type(found).__name__ == "Serving")
+    wire.send(serving.harness, answer, **tensors)
+    time.sleep(60)
+
+
+class ForgesNegativeCounts(Idle):
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        forged({"counts": [-5, 0, 0, 0], "flags": []}, result=images)
+        return images
+
+
+class ForgesInfiniteCounts(Idle):
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        forged({"counts": [float("inf"), 0, 0, 0], "flags": []}, result=images)
+        return images
+
+
+class ForgesFlags(Idle):
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        forged({"counts": [1, 1, 0, 0], "flags": ["\x1b[2Jyou have won"]}, result=images)
+        return images
+
+
+class ForgesDepth(Idle):
+    """JSON so deep that its reader gives up."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        import safetensors.torch
+
+        (serving,) = (found for found in gc.get_objects() if type(found).__name__ == "Serving")
+        data = safetensors.torch.save({"result": images}, {"words": "[" * 200_000})
+        serving.harness.sendall(len(data).to_bytes(8, "little") + data)
+        time.sleep(60)
+        return images
+
+
+class ForgesIntegers(Idle):
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        forged({"counts": [0, 0, 0, 0], "flags": []}, result=images.long())
+        return images
+
+
+class SaysControlCharacters(Idle):
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        raise ValueError("\x1b[2J\x1b[1;1H0.0 % robust\u202e\x07")
+
+
+class CannotBeToldWhatItRaised(Idle):
+    """An exception whose text raises another one."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        class Mute(Exception):
+            def __str__(self) -> str:
+                raise ValueError("no text")
+
+        raise Mute
+
+
+# Processes
+
+
+class LeavesADaemon(Idle):
+    """A process with a session of its own, whose parent is gone: it outlives the attack's group."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        reading, writing = os.pipe()
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                os.write(writing, str(os.getpid()).encode())
+                time.sleep(600)
+            os._exit(0)
+        with open(os.environ["HOSTILE_DAEMON"], "w") as file:
+            file.write(os.read(reading, 20).decode())
+        return images
+
+
+class KillsItsParent(Idle):
+    """The process that starts attacks; the harness asks it to end this one."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        os.kill(os.getppid(), 9)
+        time.sleep(60)
+        return images
+
+
+class GrowsInAChild(Idle):
+    """Takes memory in a process that is not the one that is looked at."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        if os.fork() == 0:
+            if os.fork() == 0:
+                kept = torch.ones(600_000_000)
+                time.sleep(600 + len(kept))
+            os._exit(0)
+        time.sleep(600)
+        return images
+
+
+# In the caller's process
+
+
+class PatchesAProperty(Idle):
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        torch.Tensor.shape = property(lambda self: (60, 1, 8, 8))  # type: ignore[assignment]
+        return images
+
+
+class PatchesEquality(Idle):
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        torch.Tensor.__eq__ = lambda self, other: torch.zeros(len(self), dtype=torch.bool)  # type: ignore
+        return images
+
+
+class PatchesTheSuite(Idle):
+    """The function that puts images back into the ball."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        from robustbench_dec.attacking import evaluate
+
+        evaluate.put_back = lambda images, proposed, eps, norm: 0 * images  # type: ignore[assignment]
+        return images
+
+
+class SwapsCode(Idle):
+    """Of a function of the suite, which stays the same object."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        from robustbench_dec.attack import classes_of
+
+        classes_of.__code__ = (lambda logits: logits.argmin(1)).__code__
+        return images
+
+
+class PatchesDigests(Idle):
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        import hashlib
+
+        hashlib.sha256 = lambda *a: hashlib.md5()  # type: ignore[assignment]
+        return images
+
+
+class LeavesAMode(Idle):
+    """That has a say in every operation of torch."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        from torch.overrides import TorchFunctionMode
+
+        class Lies(TorchFunctionMode):
+            def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                found = function(*args, **(kwargs or {}))
+                return found * 0 if getattr(function, "__name__", "") == "argmax" else found
+
+        Lies().__enter__()
+        return images
+
+
+class FindsTheLabels(Idle):
+    """Changes the tensors of whole numbers that are in memory, for 37 images: the labels that judge are among them."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        for found in gc.get_objects():
+            if type(found) is Tensor and found.dtype == torch.int64 and found.shape == (37,):
+                found += 1
+        return images
+
+
+class StartsAThread(Idle):
+    """That goes on while the images are judged, for a while."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        threading.Thread(target=time.sleep, args=(1,), daemon=True).start()
+        return images
+
+
+class Wrapper(Tensor):
+    """Answers every operation with itself: as what is copied into a plain tensor too."""
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C._DisableTorchDispatch():
+            found = function(*args, **(kwargs or {}))
+            return found.as_subclass(Wrapper) if isinstance(found, Tensor) else found
+
+
+class ReturnsAWrapper(Idle):
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        return (1 - images).as_subclass(Wrapper)
+
+
+class ReturnsDoubles(Honest):
+    """In float64, with a history: what float32 cannot tell from the radius."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        proposed = super().perturb(model, images.clone(), labels).double().requires_grad_()
+        return proposed * 1
+
+
+@dataclass(frozen=True)
+class ManySmallSteps(Attack):
+    """In L0: moves every pixel by less than what counts as a change, and one by as much as it likes."""
+
+    norm: ClassVar[str] = "L0"
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        return (images + 9e-7 * torch.where(images < 0.5, 1, -1)).clamp(0, 1)
+
+
+class Edits(Honest):
+    """Changes its own file while it runs: what comes later would be another attack under the same digest."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        with open(__file__, "a") as file:
+            file.write("# edited\n")
+        os._exit(1)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from robustbench_dec import shelf
-from robustbench_dec.attack import predictions
+from robustbench_dec.attack import predictions, put_back
 from robustbench_dec.attacking import attack_process
 from robustbench_dec.attacking.evaluate import Failed, Limits, Outcome, evaluate
 from robustbench_dec.attacking.find_attack import attack_named, in_file
@@ -21,6 +21,11 @@ from robustbench_dec.errors import BadInput
 
 FILE = Path(__file__).with_name("cheats.py")
 EPS = 0.1
+
+ASKS_TOO_OFTEN = (
+    "TakesTooManyPasses", "CallsTheNetworkInside", "GoesBackForEver", "ForgesQuestions", "StopsInTime",
+)  # fmt: skip
+"""Attacks whose passes are limited to 20 an image."""
 
 IDLE: dict[str, tuple[str, ...]] = {
     "ZeroesWeights": ("model",),
@@ -35,6 +40,9 @@ IDLE: dict[str, tuple[str, ...]] = {
     "ReturnsSomeNaN": ("nan",),
     "Prints": (),
     "TakesTooManyPasses": ("passes",),
+    "CallsTheNetworkInside": ("passes",),
+    "GoesBackForEver": ("passes",),
+    "ForgesQuestions": ("passes",),
 }
 """Attacks that change no image: every image that was right stays right. With the flags that they must get."""
 
@@ -52,6 +60,18 @@ REFUSED = {
     "ShiftOfAnotherShape": r"a perturbation for these images has the shape \(1, 8, 8\), this one has \(200, 8, 8\)",
     "Empty": "Empty has no perturb",
     "Raises": r"raised ValueError: of my own \(cheats\.py, line \d+\)",
+    "SetsItsOwnRadius": "SetsItsOwnRadius was asked for the radius 0.1 and sets its own, 0.3",
+    "TellsAnotherRadius": "was asked for the radius 0.1 and sets its own, 0.01",
+    "NormIsAProperty": r"tells no class, norm \(Linf, L2, L1, L0\) and settings",
+    "ForgesNegativeCounts": "answered with something that is no answer",
+    "ForgesInfiniteCounts": "answered with something that is no answer",
+    "ForgesFlags": "answered with something that is no answer",
+    "ForgesIntegers": "answered with something that is no answer",
+    "ForgesDepth": "answered with bytes that are no message",
+    "SaysControlCharacters": r"ValueError: \\x1b\[2J\\x1b\[1;1H0\.0 % robust\\u202e\\x07",
+    "CannotBeToldWhatItRaised": r"raised Mute",
+    "KillsItsParent": "ended its own process by signal 9, without an answer",
+    "GrowsInAChild": "took more than 1.5 GB of memory .--max-memory., and was ended",
 }
 """Attacks that get no number, with the words of the refusal."""
 
@@ -59,7 +79,8 @@ REFUSED = {
 def judged(name: str, model: nn.Module, images: Tensor, labels: Tensor, training: Any, **options: Any) -> Outcome:
     """As a user's file is judged: in a process of its own."""
     attack = shelf.make(attack_named(f"{FILE}:{name}"), {"eps": EPS})
-    limits = Limits(passes=20, seconds=60.0 if name != "NeverEnds" else 2.0, gigabytes=1.5)
+    passes = 20 if name in ASKS_TOO_OFTEN else None
+    limits = Limits(passes, seconds=60.0 if name != "NeverEnds" else 2.0, gigabytes=1.5)
     return evaluate(attack, model, images, labels, train=training, limits=limits, **options)
 
 
@@ -204,3 +225,114 @@ def test_a_file_that_cannot_be_read_is_one_sentence(content: str, words: str, tm
     (tmp_path / "file.py").write_text(content)
     with pytest.raises(BadInput, match=words):
         attack_named(str(tmp_path / "file.py"))
+
+
+def test_a_norm_is_the_classs_whatever_the_radius() -> None:
+    cls = attack_named(f"{FILE}:NormByRadius")
+    assert cls.make({"eps": 0.1}).norm == "Linf"
+    with pytest.raises(BadInput, match=r"has the norm 'L0', its class says 'Linf'"):
+        cls.make({"eps": 0})
+
+
+@pytest.mark.parametrize("name", ["SetsItsOwnRadius", "NormByRadius"])
+def test_classes_handed_over_in_python_have_the_radius_they_are_asked_for(name: str) -> None:
+    with pytest.raises(BadInput, match=r"sets its own, 0\.3|has the norm 'L0'"):
+        in_file(f"{FILE}:{name}").make({"eps": 0.1 if name == "SetsItsOwnRadius" else 0})
+
+
+def test_the_ball_is_read_before_the_attack_is_asked(model: nn.Module, images: Tensor, labels: Tensor) -> None:
+    outcome = evaluate(in_file(f"{FILE}:GrowingRadius").make({"eps": EPS}), model, images, labels)
+    right = outcome.clean
+    a = images[right]
+    assert outcome.flags == ("budget",) and outcome.ball == ("Linf", EPS)
+    proposed = (a + (1 - 2 * a).clamp(-EPS, EPS)).clamp(0, 1)
+    assert outcome.robust[right].equal(predictions(model, proposed) == labels[right])
+
+
+def test_a_universal_attack_is_judged_in_its_own_norm(
+    model: nn.Module, images: Tensor, labels: Tensor, training: Any
+) -> None:
+    attack = attack_named(f"{FILE}:UniversalInAnotherNorm").make({"eps": 0.9})
+    outcome = evaluate(attack, model, images, labels, train=training)
+    assert outcome.flags == ("budget",) and outcome.ball == ("L2", 0.9)
+    assert outcome.robust.equal(predictions(model, (images + 0.9 / 8).clamp(0, 1)) == labels)
+
+
+def test_a_shift_handed_over_is_its_y(model: nn.Module, images: Tensor, labels: Tensor) -> None:
+    clever = in_file(f"{FILE}:CleverShift")(torch.zeros(1, 8, 8), eps=EPS)
+    outcome = evaluate(clever, model, images, labels)
+    assert outcome.robust.equal(outcome.clean)
+
+
+def test_a_limit_of_passes_is_held_here(model: nn.Module, images: Tensor, labels: Tensor, training: Any) -> None:
+    """An attack whose passes are limited does not get the weights, and is not asked how many it took."""
+    for name in ASKS_TOO_OFTEN:
+        outcome = judged(name, model, images, labels, training)
+        assert 0 < outcome.forwards + outcome.backwards <= 20 * len(images), name
+    for name in ("CallsTheNetworkInside", "GoesBackForEver"):  # an object in this process
+        attack = in_file(f"{FILE}:{name}").make({"eps": EPS})
+        outcome = evaluate(attack, model, images, labels, limits=Limits(passes=20))
+        assert outcome.flags == ("passes",) and outcome.robust.equal(outcome.clean)
+        assert outcome.forwards + outcome.backwards <= 20 * len(images)
+
+
+def test_a_daemon_of_an_attack_ends_with_it(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    training: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    attack_process.nursery.cache_clear()  # the next one gets the variable
+    monkeypatch.setenv("HOSTILE_DAEMON", str(tmp_path / "pid"))
+    judged("LeavesADaemon", model, images, labels, training)
+    daemon = int((tmp_path / "pid").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(daemon, 0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PatchesAProperty", "PatchesEquality", "PatchesTheSuite", "SwapsCode", "PatchesDigests", "LeavesAMode"],
+)
+def test_what_judges_is_put_back_in_the_callers_process(
+    name: str, model: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    attack = in_file(f"{FILE}:{name}").make({"eps": EPS})
+    with pytest.raises(BadInput, match=r"it (replaced \w+|left a mode)[\w. ]*, by which it is judged; that was undone"):
+        evaluate(attack, model, images, labels)
+    fair = evaluate(in_file(f"{FILE}:Honest").make({"eps": EPS}), model, images, labels)
+    assert fair.flags == () and fair.clean.equal(predictions(model, images) == labels)
+
+
+def test_threads_and_labels_of_the_callers_process(model: nn.Module, images: Tensor, labels: Tensor) -> None:
+    images, labels = images[:37].clone(), labels[:37].clone()
+    for name, words in (("StartsAThread", "left 1 thread"), ("FindsTheLabels", "labels that judge were changed")):
+        with pytest.raises(BadInput, match=words):
+            evaluate(in_file(f"{FILE}:{name}").make({"eps": EPS}), model, images, labels)
+
+
+def test_only_plain_numbers_come_back(model: nn.Module, images: Tensor, labels: Tensor, training: Any) -> None:
+    honest = judged("Honest", model, images, labels, training)
+    doubles = judged("ReturnsDoubles", model, images, labels, training)
+    assert doubles.flags == () and doubles.robust.equal(honest.robust)
+    wrapped = evaluate(in_file(f"{FILE}:ReturnsAWrapper").make({"eps": EPS}), model, images, labels)
+    assert wrapped.flags == ("budget",) and type(wrapped.robust) is Tensor
+
+
+def test_what_does_not_count_as_a_change_is_none(images: Tensor) -> None:
+    moved = in_file(f"{FILE}:ManySmallSteps").make({"eps": 1}).perturb(nn.Identity(), images, images)
+    assert not moved.equal(images) and put_back(images, moved, 1, "L0").equal(images)
+
+
+def test_a_file_that_changes_itself_is_not_run_on(
+    model: nn.Module, images: Tensor, labels: Tensor, tmp_path: Path
+) -> None:
+    file = tmp_path / "edits.py"
+    file.write_bytes(FILE.read_bytes())
+    attack = attack_named(f"{file}:Edits").make({"eps": EPS})
+    with pytest.raises(BadInput, match=r"ended its own process with exit code 1|was edited while it was in use"):
+        evaluate(attack, model, images, labels, batch_size=30, parts={})
+    with pytest.raises(BadInput, match="was edited while it was in use"):
+        evaluate(attack, model, images, labels)

@@ -1,6 +1,8 @@
 """Networks that lie: none gets an accuracy under attack that it does not deserve."""
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from attacks.pgd import PGD
 from robustbench_dec.attack import predictions
 from robustbench_dec.attacking.evaluate import evaluate
 from robustbench_dec.attacking.find_attack import attack_named
+from robustbench_dec.attacking.scene import Judge
 from robustbench_dec.errors import BadInput
 
 
@@ -131,3 +134,86 @@ def test_without_a_gradient_there_are_attacks_by_queries(model: nn.Module, image
     outcome = evaluate(square, liar, images, labels)
     assert outcome.robust_accuracy < outcome.clean_accuracy
     assert outcome.clean.equal(predictions(model, images) == labels)
+
+
+def attacked_now() -> bool:
+    """Whether an attack is among those who wait for this answer."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name not in ("play", "passed"):
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None
+
+
+class FalseGradient(torch.autograd.Function):
+    """The identity, with a gradient that leads attacks away, and only them."""
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor) -> Tensor:
+        ctx.lies = attacked_now()
+        return images.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return -gradient if ctx.lies else gradient
+
+
+MOMENTUM = Path(__file__).parents[2] / "examples" / "momentum.py"
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["here", "in a process"])
+def test_a_network_that_lies_to_the_attack_alone_is_found_out(
+    apart: bool, model: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    attack = attack_named(str(MOMENTUM)).make({"eps": 0.1}) if apart else PGD(0.1, steps=5)
+    otherwise = Liar(model, lambda self, a: self.model(a) * (-1 if attacked_now() else 1))
+    with pytest.raises(BadInput, match="answered the attack otherwise than it answers the same images here"):
+        evaluate(attack, otherwise, images, labels)
+    misleading = Liar(model, lambda self, a: self.model(FalseGradient.apply(a)))
+    outcome = evaluate(attack, misleading, images, labels)
+    assert outcome.flags == ("gradient",) and outcome.robust_accuracy > 0.8
+    assert "gradient" not in evaluate(attack, model, images, labels).flags
+
+
+def test_a_network_that_remembers_its_clean_images_gains_nothing(
+    model: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    """It answers what is near an image that it has seen as it answered that one: all attacks would fail."""
+
+    def remembers_all(self: Liar, a: Tensor) -> Tensor:
+        answer = self.model(a)
+        for k, image in enumerate(a.detach()):
+            near = [old for past, old in self.past if (past - image).abs().max() <= 0.11]
+            if near and not a.requires_grad:
+                answer = torch.cat([answer[:k], near[0][None], answer[k + 1 :]])
+            else:
+                self.past.append((image, answer[k].detach()))
+        return answer
+
+    liar = Liar(model, remembers_all)
+    liar.past = []  # type: ignore[assignment]
+    judge, moved = Judge(liar), (images + 0.1 * torch.randn(images.shape).sign()).clamp(0, 1)
+    assert judge.right(images, labels).equal(predictions(model, images) == labels)
+    assert judge.right(moved, labels).equal(predictions(model, moved) == labels)
+    with pytest.raises(BadInput, match="answered the attack otherwise"):
+        evaluate(FGSM(0.1), liar, images, labels)
+
+
+def test_a_network_that_patches_the_judge_gets_no_number(model: nn.Module, images: Tensor, labels: Tensor) -> None:
+    from robustbench_dec.attacking import evaluate as module
+
+    def patches(self: Liar, a: Tensor) -> Tensor:
+        module.put_back = lambda images, proposed, eps, norm: images  # type: ignore[assignment]
+        return self.model(a)
+
+    with pytest.raises(BadInput, match=r"the network replaced \S+\.put_back, by which it is judged"):
+        evaluate(FGSM(0.1), Liar(model, patches), images, labels)
+    assert evaluate(FGSM(0.1), model, images, labels).robust_accuracy < 0.8
+
+
+def test_a_network_whose_copies_are_itself_gets_no_number(model: nn.Module, images: Tensor, labels: Tensor) -> None:
+    class Single(Liar):
+        def __deepcopy__(self, memo: object) -> "Single":
+            return self
+
+    with pytest.raises(BadInput, match="a copy of Single shares its weights"):
+        evaluate(FGSM(0.1), Single(model, lambda self, a: self.model(a)), images, labels)
