@@ -260,9 +260,7 @@ class FromFile(Attack):
             with room(cls.file, cls.source.sha256, READING) as opened:
                 described = opened.ask({"do": "make", "settings": settings}).words
             try:
-                told = {"settings": dict(described["settings"]), "norm": str(described["norm"])}
-                told["remarks"] = sorted(_flags(described["remarks"]))
-                made = cls(eps=float(described["eps"]), given=json.loads(key), described=told)
+                made = cls(eps=float(described["eps"]), given=json.loads(key), described=_description(described))
             except (KeyError, TypeError, ValueError, OverflowError) as error:
                 raise BadInput(f"the process of {cls.__name__} tells nothing of use about it") from error
             made.refuse_if_not(settings)
@@ -346,21 +344,26 @@ class Apart:
             raise Raised("it answered with something that is no answer") from error
 
 
-def _counts(told: object) -> tuple[int, int, int, int]:
+def _description(answer: Mapping[str, Any]) -> dict[str, Any]:
+    described = {"settings": dict(answer["settings"]), "norm": str(answer["norm"])}
+    return described | {"remarks": sorted(_flags(answer["remarks"]))}
+
+
+def _counts(counts: object) -> tuple[int, int, int, int]:
     """Passes as a process tells them: whole numbers that can be, of which nothing more is known here."""
-    if not isinstance(told, list) or not all(type(each) is int and 0 <= each <= MOST for each in told):
+    if not isinstance(counts, list) or not all(type(each) is int and 0 <= each <= MOST for each in counts):
         raise ValueError("no counts")
-    forwards, backwards, gradients, zeros = told
+    forwards, backwards, gradients, zeros = counts
     if zeros > gradients:
         raise ValueError("more zeros than gradients")
     return forwards, backwards, gradients, zeros
 
 
-def _flags(told: object) -> frozenset[str]:
+def _flags(flags: object) -> frozenset[str]:
     """Flags as a process tells them: small words."""
-    if not isinstance(told, list) or not all(isinstance(each, str) and FLAG.fullmatch(each) for each in told):
+    if not isinstance(flags, list) or not all(isinstance(each, str) and FLAG.fullmatch(each) for each in flags):
         raise ValueError("no flags")
-    return frozenset(told)
+    return frozenset(flags)
 
 
 def attack_in_file(name: str) -> type[FromFile]:

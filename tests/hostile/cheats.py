@@ -518,7 +518,7 @@ class PatchesTheSuite(Idle):
     def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         from robustbench_dec.attacking import evaluate
 
-        evaluate.put_back = lambda images, proposed, eps, norm: 0 * images  # type: ignore[assignment]
+        evaluate.put_back = lambda images, proposed, eps, norm: 0 * images  # type: ignore
         return images
 
 
@@ -536,7 +536,7 @@ class PatchesDigests(Idle):
     def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         import hashlib
 
-        hashlib.sha256 = lambda *a: hashlib.md5()  # type: ignore[assignment]
+        hashlib.sha256 = lambda *a: hashlib.md5()
         return images
 
 
@@ -577,7 +577,7 @@ class Wrapper(Tensor):
     """Answers every operation with itself: as what is copied into a plain tensor too."""
 
     @classmethod
-    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         with torch._C._DisableTorchDispatch():
             found = function(*args, **(kwargs or {}))
             return found.as_subclass(Wrapper) if isinstance(found, Tensor) else found

@@ -259,7 +259,7 @@ def test_a_universal_attack_is_judged_in_its_own_norm(
 
 
 def test_a_shift_handed_over_is_its_y(model: nn.Module, images: Tensor, labels: Tensor) -> None:
-    clever = in_file(f"{FILE}:CleverShift")(torch.zeros(1, 8, 8), eps=EPS)
+    clever = in_file(f"{FILE}:CleverShift").make({"y": torch.zeros(1, 8, 8), "eps": EPS})
     outcome = evaluate(clever, model, images, labels)
     assert outcome.robust.equal(outcome.clean)
 

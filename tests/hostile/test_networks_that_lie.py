@@ -179,8 +179,13 @@ def test_a_network_that_remembers_its_clean_images_gains_nothing(
 ) -> None:
     """It answers what is near an image that it has seen as it answered that one: all attacks would fail."""
 
-    def remembers_all(self: Liar, a: Tensor) -> Tensor:
-        answer = self.model(a)
+    class Remembers(Liar):
+        """Keeps what is no parameter and no buffer."""
+
+        past: list[tuple[Tensor, Tensor]]
+
+    def remembers_all(self: Any, a: Tensor) -> Tensor:
+        answer: Tensor = self.model(a)
         for k, image in enumerate(a.detach()):
             near = [old for past, old in self.past if (past - image).abs().max() <= 0.11]
             if near and not a.requires_grad:
@@ -189,8 +194,8 @@ def test_a_network_that_remembers_its_clean_images_gains_nothing(
                 self.past.append((image, answer[k].detach()))
         return answer
 
-    liar = Liar(model, remembers_all)
-    liar.past = []  # type: ignore[assignment]
+    liar = Remembers(model, remembers_all)
+    liar.past = []
     judge, moved = Judge(liar), (images + 0.1 * torch.randn(images.shape).sign()).clamp(0, 1)
     assert judge.right(images, labels).equal(predictions(model, images) == labels)
     assert judge.right(moved, labels).equal(predictions(model, moved) == labels)
@@ -202,7 +207,7 @@ def test_a_network_that_patches_the_judge_gets_no_number(model: nn.Module, image
     from robustbench_dec.attacking import evaluate as module
 
     def patches(self: Liar, a: Tensor) -> Tensor:
-        module.put_back = lambda images, proposed, eps, norm: images  # type: ignore[assignment]
+        module.put_back = lambda images, *ball: images
         return self.model(a)
 
     with pytest.raises(BadInput, match=r"the network replaced \S+\.put_back, by which it is judged"):
