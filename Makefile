@@ -14,7 +14,7 @@ COMMON = --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PRO
 TRAIN_ON_PROCESSES = $(if $(PROCESSES),$(BIN)/torchrun --standalone --nproc-per-node $(PROCESSES) -m robustbench_dec train $(1) $(COMMON))
 TABLE_OPTIONS = $(if $(JOBS),--jobs $(JOBS)) $(COMMON)
 
-.PHONY: setup docs table1 table2 tables robust-network methods figures page tune lint test quick bench clean
+.PHONY: setup docs table1 table2 tables robust-network methods figures page tune lint test all-tests quick fast-tests bench clean
 
 setup: .venv/installed
 
@@ -86,11 +86,21 @@ lint: .venv/tested
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
-test: lint .venv/docs/installed  # all tests, on all cores
-	$(BIN)/python -m pytest -n logical --dist worksteal
+# Lint goes on beside the tests, and there is a worker more than cores: some tests wait for a process or a time-out.
+BESIDE_LINT = @$(MAKE) --no-print-directory --jobs 2 lint
+WORKERS = -n $(shell echo $$(( $$(nproc 2>/dev/null || sysctl -n hw.ncpu) + 1 ))) --dist worksteal
 
-quick: lint  # the fast tests of every room: under a minute
-	$(BIN)/python -m pytest -n logical --dist worksteal -m "not slow and not ranks and not browser"
+test: .venv/tested .venv/docs/installed  # lint and all tests, on all cores
+	$(BESIDE_LINT) all-tests
+
+quick: .venv/tested  # lint and the fast tests of every room: under a minute
+	$(BESIDE_LINT) fast-tests
+
+all-tests: .venv/tested .venv/docs/installed
+	$(BIN)/python -m pytest $(WORKERS)
+
+fast-tests: .venv/tested
+	$(BIN)/python -m pytest $(WORKERS) -m "not slow and not ranks and not browser"
 
 bench: setup  # attack_strength attacks the zoo
 	$(BIN)/python benchmarks/training_speed.py

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import robustbench_dec
@@ -21,7 +22,9 @@ from robustbench_dec.data import sources
 from robustbench_dec.errors import BadInput
 from robustbench_dec.networks import topology
 from robustbench_dec.rendering import curves as plots
-from robustbench_dec.rendering import pictures
+from robustbench_dec.rendering import pictures, style
+from robustbench_dec.running import steps
+from robustbench_dec.specs import table as spec
 from tests.support import ROOT
 from tests.support.tiny import Made
 from trainers.dec_fedtrack import DecFedTrack
@@ -197,18 +200,28 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_figures_are_rendered_and_leave_the_leaderboard_alone(command: Run, tmp_path: Path) -> None:
-    tables = copied(tmp_path, "runs")
+def test_figures_are_rendered_from_the_committed_runs_and_leave_the_leaderboard_alone(
+    command: Run, tracked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(style, "drawn", lambda figure, kind: b"")  # tests/rendering/test_figures.py draws
+    tables = Path(shutil.copytree(tracked / "tables", tmp_path / "tables"))
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "runs").symlink_to(tracked / "results" / "runs")
     (tmp_path / "results" / "leaderboard.csv").write_text("precious")
-    (tables / "figures.csv").unlink()
+    points = ("figures.csv", "figures-windows.csv")
+    for name in points:
+        (tables / name).unlink()
     before = contents(tables)
     code, out, err = command("render", tables / "figures.toml")
     assert code == 0, err
     assert out.splitlines() == [
         f"wrote {tables}/figures{end}" for end in (".csv", "-windows.csv", "-1.png", "-1.pdf", "-2.png", "-2.pdf")
     ]
-    assert (tables / "figures.csv").read_bytes() == (ROOT / "tables" / "figures.csv").read_bytes()
-    assert {*contents(tables)} - {*before} == {"figures.csv"}
+    assert all((tables / name).read_bytes() == (tracked / "tables" / name).read_bytes() for name in points)
+    wanted, _ = steps.taken(spec.read(tables / "figures.toml"), tables / "figures")
+    shown = set(pd.read_csv(tables / "figures.csv")["run_id"])
+    assert shown == {run.id for _, run in wanted.runs()}  # all data sets, methods and seeds
+    assert {*contents(tables)} - {*before} == {*points}
     assert contents(tables)["index.html"] == before["index.html"]
     assert (tmp_path / "results" / "leaderboard.csv").read_text() == "precious"
 
@@ -234,7 +247,11 @@ def test_claims_are_rendered_from_measured_runs_only(command: Run, refused: Call
         ("table2", "figures", "layout 'figures' shows Phi, but block 'MNIST' has none; layout 'attacks' would do"),
         ("figures", "attacks", "[steps] are for figures, not for layout 'attacks'; layout 'figures' would do"),
         ("figures", "networks", "[steps] are for figures, not for layout 'networks'; layout 'figures' would do"),
-        ("figures", "poster", "no layout 'poster'; there are: attacks, networks, figures, methods, claims, protocol"),
+        (
+            "figures",
+            "poster",
+            "no layout 'poster'; there are: attacks, networks, figures, methods, radius, claims, protocol",
+        ),
     ],
 )
 def test_a_layout_that_does_not_fit_is_refused_before_any_work(

@@ -1,14 +1,14 @@
-"""What is committed under tables/ can be rebuilt, byte for byte, from what is committed under results/."""
+"""What is committed under tables/ can be rebuilt, byte for byte, from what is committed under results/.
+
+The figures' points are in tests/commands/test_command_line.py, which renders them.
+"""
 
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from robustbench_dec import files
 from robustbench_dec.leaderboard import gather as leaderboard
-from robustbench_dec.rendering import figures, style
-from robustbench_dec.running import steps, suite
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store.results import Results
 from tests.support import ROOT, by_path, repository
@@ -36,21 +36,6 @@ def test_committed_tables_are_rebuilt_from_committed_results(stem: str, tracked:
         committed = path.with_name(path.stem + ending)
         if committed.is_file():
             assert (tmp_path / committed.name).read_bytes() == committed.read_bytes(), ending
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stem", ["figures"])
-def test_the_points_of_the_committed_figures_are_those_of_the_committed_runs(
-    stem: str, tracked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(style, "drawn", lambda figure, kind: b"")  # other tests draw
-    path = tracked / "tables" / f"{stem}.toml"
-    wanted, _ = steps.taken(spec.read(path), path.with_suffix(""))
-    files.write_all(figures.render(wanted, suite.listed(wanted), Results(tracked / "results"), tmp_path / stem))
-    for name in (f"{stem}.csv", f"{stem}-windows.csv"):
-        assert (tmp_path / name).read_bytes() == (tracked / "tables" / name).read_bytes()
-    points = pd.read_csv(tmp_path / f"{stem}.csv")
-    assert set(points["run_id"]) == {run.id for _, run in wanted.runs()}  # all data sets, methods and seeds
 
 
 @pytest.mark.parametrize("stem", [*BY_ATTACK, *BY_NETWORK])
