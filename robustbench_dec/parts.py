@@ -72,6 +72,11 @@ class Source:
         """How results call the part: `dream`, or `mine.py:Mine`."""
         return f"{self.name}.py:{self.class_name}" if self.class_name else self.name
 
+    @property
+    def key(self) -> str:
+        """The same in names of files: `dream`, or `mine_Mine`, so that the classes of one file are told apart."""
+        return f"{self.name}_{self.class_name}" if self.class_name else self.name
+
     def identity(self) -> dict[str, str]:
         """What a run's identity holds of it."""
         return {"name": self.label} | ({"source_sha256": self.sha256} if self.sha256 else {})

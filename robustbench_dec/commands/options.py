@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import functools
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,21 @@ def folder(text: str | Path) -> Path:
     if not str(text):
         raise BadInput("--results is the name of a folder, such as out; an empty one names none")
     return Path(text)
+
+
+def between(option: str, what: str, least: float, most: float) -> Callable[[str | float], float]:
+    """A reader of an option's number, which is in a range: NaN is in none."""
+
+    def number(text: str | float) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            raise BadInput(f"{option} is a number of {what} from {least:g} to {most:g}, not {text}")
+        return value
+
+    return number
 
 
 Results = Annotated[Path, typer.Option(parser=folder, help="Folder of runs and the leaderboard.")]
@@ -124,9 +140,14 @@ class Part:
 class Saving:
     """How often an unfinished training is saved."""
 
-    save_seconds: Annotated[float, typer.Option(min=0, help="Save where a training stands every so many seconds.")] = (
-        20.0
-    )
+    save_seconds: Annotated[
+        float,
+        typer.Option(
+            parser=between("--save-seconds", "seconds", 0, 1e9),
+            metavar="SECONDS",
+            help="Save where a training stands every so many seconds.",
+        ),
+    ] = 20.0
     save_rounds: Annotated[int | None, typer.Option(min=1, help="Save it also every so many rounds.")] = None
 
     def habits(self, device: str) -> "Habits":
@@ -150,8 +171,20 @@ class Limiting:
     max_passes: Annotated[
         int | None, typer.Option(min=1, help="Images through the network per image, forward and back together.")
     ] = None
-    max_seconds: Annotated[float, typer.Option(min=1, help="For a batch or a fit of an attack in a file.")] = 3600.0
-    max_memory: Annotated[float, typer.Option(min=0.5, help="GB of memory of an attack in a file.")] = 16.0
+    max_seconds: Annotated[
+        float,
+        typer.Option(
+            parser=between("--max-seconds", "seconds", 1, 1e9),
+            metavar="SECONDS",
+            help="For a batch or a fit of an attack in a file.",
+        ),
+    ] = 3600.0
+    max_memory: Annotated[
+        float,
+        typer.Option(
+            parser=between("--max-memory", "GB", 0.5, 1e6), metavar="GB", help="Memory of an attack in a file."
+        ),
+    ] = 16.0
 
     def read(self) -> "Limits":
         from robustbench_dec.attacking.evaluate import Limits

@@ -16,6 +16,7 @@ from robustbench_dec.commands.options import (
     ProblemChoice,
     Saving,
     TrainerChoice,
+    between,
     checked,
     folder,
     given,
@@ -64,7 +65,12 @@ class Training(Saving):
     ] = None
     device: Device = "cpu"
     timeout: Annotated[
-        float, typer.Option(min=1, max=86400, help="Seconds until a silent process is given up (torchrun).")
+        float,
+        typer.Option(
+            parser=between("--timeout", "seconds", 1, 86400),
+            metavar="SECONDS",
+            help="Seconds until a silent process is given up (torchrun).",
+        ),
     ] = 600
     log: Annotated[str | None, typer.Option(help="tensorboard: the curve as it grows, in tensorboard/.")] = None
     as_json: Json = False

@@ -1,11 +1,12 @@
 """The loop: one round of a trainer after the other. It alone counts rounds, and says that a run has diverged."""
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from robustbench_dec.errors import Diverged
+from robustbench_dec.errors import BadInput, Diverged, raised
 from robustbench_dec.network import Network
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.specs.budget import Budget
@@ -49,12 +50,14 @@ def rounds(
     """Where the run stands at its start, or at `start`, and after every round until the budget is spent."""
     at = start
     if at is None:
-        state = trainer.init(oracle, net)
+        with quoted(trainer, "init"):
+            state = trainer.init(oracle, net)
         value = watch.value(state)  # may be NaN: a loss, where nobody has asked for a gradient yet
         at = At(state, net.ledger.row(), value, value)
     yield at
     while not budget.spent(at.costs):
-        state = trainer.step(at.state, oracle, net)
+        with quoted(trainer, "step"):
+            state = trainer.step(at.state, oracle, net)
         net.ledger.rounds += 1
         value = watch.value(state)
         at = At(state, net.ledger.row(), value, watch.reference(at.reference, value))
@@ -64,6 +67,20 @@ def rounds(
                 "smaller step sizes would do"
             )
         yield at
+
+
+@contextlib.contextmanager
+def quoted(trainer: Trainer, method: str) -> Iterator[None]:
+    """What the code of a user's own trainer raises, sys.exit too, as one sentence with its line."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except (Exception, SystemExit) as error:
+        if trainer.source_sha256 is None:
+            raise
+        what = f"called sys.exit({error.code})" if isinstance(error, SystemExit) else f"raised {raised(error)}"
+        raise BadInput(f"{trainer.source.label}: {method} {what}") from error
 
 
 def _step_sizes(trainer: Trainer) -> str:

@@ -151,7 +151,7 @@ class RunSpec:
             "settings": settings,
             "curve_attacks": attacks,
             "data_set": data_set,
-            "id": f"{data_set}-{trainer.source.name}-s{self.seed}-{digest}",
+            "id": f"{data_set}-{trainer.source.key}-s{self.seed}-{digest}",
             "_problem": problem,
             "_trainer": trainer,
         }
@@ -175,7 +175,7 @@ class RunSpec:
     @property
     def method(self) -> str:
         """How results call the trainer."""
-        return self._trainer.source.name
+        return self._trainer.source.key
 
     @property
     def budget(self) -> Budget:

@@ -62,7 +62,7 @@ def tried(
             outcome, seen = trial(part, device)
         except BadInput:
             raise
-        except Exception as error:  # whatever the user's code raises
+        except (Exception, SystemExit) as error:  # whatever the user's code raises
             yield Verdict(promise, "BROKEN", f"it raised {raised(error)}")
             return
         if isinstance(outcome, bool):

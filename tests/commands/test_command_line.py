@@ -368,6 +368,9 @@ def test_results_elsewhere_take_their_tables_and_their_page_with_them(
         (["--eps", "0.1", "--problem-set", "eps=0.3"], "eps is given twice"),
         (["--eps", "99"], "at most 1 for images"),
         (["--speed", "3"], "--speed"),
+        (["--timeout", "nan"], "--timeout is a number of seconds from 1 to 86400, not nan$"),
+        (["--timeout", "0"], "--timeout is a number of seconds from 1 to 86400, not 0$"),
+        (["--save-seconds", "soon"], "--save-seconds is a number of seconds from 0 to 1e\\+09, not soon$"),
         (["--trainer", "k_gt", "--set", "eta_c=1e9"], "diverged in round 1 .*eta_c = 1e\\+09"),
     ],
 )
@@ -441,12 +444,21 @@ def test_a_matrix_that_does_not_fit_is_refused_in_one_sentence(
         (["--attack", "uap", "--set", "step=leap"], "'sign', 'adam' or 'momentum'"),
         (["--attack", "uap", "--set", "anchor=0"], "anchor is a radius from which others start"),
         (["--device", "abacus"], "device"),
+        (["--max-seconds", "nan"], "--max-seconds is a number of seconds from 1 to 1e+09, not nan"),
+        (["--max-memory", "0"], "--max-memory is a number of GB from 0.5 to 1e+06, not 0"),
     ],
 )
 def test_an_attack_that_cannot_be_is_refused_in_one_sentence(
     words: list[str], sentence: str, refused: Callable[..., str], finished: Made
 ) -> None:
     assert sentence in refused("attack", finished.folders[0], *words)
+
+
+def test_a_radius_that_is_given_twice_is_attacked_once(command: Run, made: Made) -> None:
+    code, out, err = command(
+        "attack", made.folders[0], "--attack", "fgsm", "--eps", "0.1,0.1,1/10", "--n-examples", "50"
+    )
+    assert code == 0 and out.count("fgsm Linf 0.1:") == 1 == len(out.splitlines()), (out, err)
 
 
 def test_a_run_without_images_is_not_attacked(command: Run, refused: Callable[..., str], tmp_path: Path) -> None:
@@ -594,6 +606,22 @@ def test_what_a_users_file_raises_is_quoted_in_one_sentence(refused: Callable[..
     assert "mine.py cannot be imported: RuntimeError: several lines" in refused("train", "--trainer", "mine.py:Mine")
     (tmp_path / "empty.py").write_text("")
     assert "no class Mine" in refused("train", "--trainer", "empty.py:Mine")
+
+
+def test_a_trainer_that_calls_sys_exit_is_told_and_has_trained_nothing(
+    refused: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "file.py").write_text("import sys\nsys.exit(0)\n")
+    assert "file.py cannot be imported: SystemExit: 0 (file.py, line 2)" in refused(
+        "train", "--trainer", "file.py:Mine"
+    )
+    mine = (ROOT / "examples" / "mine.py").read_text().replace("X, Y, Vx, Vy, Gx_prev, Gy_prev = state", "exit(0)")
+    (tmp_path / "step.py").write_text(mine)
+    assert "step.py:Mine: step called sys.exit(0)" in refused("train", "--rounds", "2", "--trainer", "step.py:Mine")
+    (tmp_path / "raises.py").write_text(mine.replace("exit(0)", "state.X.nothing()"))
+    sentence = refused("train", "--rounds", "2", "--trainer", "raises.py:Mine")
+    assert re.search(r"raises\.py:Mine: step raised AttributeError: .*\(raises\.py, line \d+\)", sentence)
+    assert not list(tmp_path.glob("out/runs/*/run.json"))
 
 
 # Ctrl-C

@@ -301,7 +301,7 @@ def test_a_users_own_trainer_gets_a_new_id_when_its_file_changes(tmp_path: Path)
     mine.write_text(text)
     run = replace(tiny("k_gt"), trainer=f"{mine}:KGT")
     before = run.id
-    assert before != tiny("k_gt").id and "-mine-s0-" in before
+    assert before != tiny("k_gt").id and "-mine_Mine-s0-" in before
     mine.write_text(text + "\n# another version\n")
     assert run.id == before and replace(run).id != before
     mine.write_text(text)

@@ -80,7 +80,7 @@ def test_the_path_as_typed_is_no_part_of_a_run(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     typed = {f"{trainer}:Mine": f"{problem}:Mine", "a/mine.py:Mine": "b/ours.py:Mine", "a/../a/mine.py": "b/ours.py"}
     runs = [specified(mine, name=ours) for mine, ours in typed.items()]
-    assert len({run.id for run in runs}) == 1 and runs[0].id.startswith("ours-mine-s0-")
+    assert len({run.id for run in runs}) == 1 and runs[0].id.startswith("ours-mine_Mine-s0-")
     assert len({run.settings.model_dump_json() for run in runs}) == 1
     assert str(tmp_path) not in runs[0].settings.model_dump_json()
     assert specified(str(written(tmp_path / "a" / "other.py", TRAINER)), name="b/ours.py").id != runs[0].id
