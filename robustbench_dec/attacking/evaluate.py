@@ -70,6 +70,7 @@ class Part(NamedTuple):
     zeros: int  # those of them that were zero in every pixel
     flags: tuple[str, ...]
     trace: tuple[Look, ...] = ()
+    answered: tuple[int, ...] = ()  # of a universal attack: images that the network took for each class
 
 
 class Played(NamedTuple):
@@ -107,6 +108,7 @@ class Outcome:
     perturbation: Tensor | None  # (C, H, W) of a universal attack
     zero_gradients: float | None = None  # share of single images' gradients that were zero; None without gradients
     trace: tuple[Look, ...] = ()  # of its ascents; of an attack on single images, the means over all of them
+    answered: tuple[int, ...] = ()  # of a universal attack: images that the network took for each class
 
     @property
     def clean_accuracy(self) -> float:
@@ -204,6 +206,7 @@ def attacked(
         perturbation,
         zeros / gradients if gradients else None,
         way,
+        tuple(sum(column) for column in zip(*(part.answered for part in ordered), strict=True)),
     )
 
 
@@ -378,7 +381,7 @@ def _batches(
 def _attack_batch(attack: Attack, ball: Ball, player: Player, scene: Scene, number: int, passes: int | None) -> Part:
     clean = scene.clean(number)
     (a, b, right), sha256 = clean, clean.sha256()
-    flags, counts, way = set[str](), (0, 0, 0, 0), tuple[Look, ...]()
+    flags, counts, way, answered = set[str](), (0, 0, 0, 0), tuple[Look, ...](), list[int]()
     # What is wrong already needs no attack; but a universal perturbation meets every image, and may even right one.
     met = torch.ones_like(right) if isinstance(attack, Shift) else right
     still = right.clone()
@@ -388,10 +391,13 @@ def _attack_batch(attack: Attack, ball: Ball, player: Player, scene: Scene, numb
         moved = accepted(attack, ball, a[met], proposed, flags)
         logits, *again = scene.judge.answers(moved, *questions(seen))
         flags |= found | contradicted(seen, again)
-        still[met] = classes_of(logits) == b[met]
+        found_in = classes_of(logits)
+        still[met] = found_in == b[met]
+        if isinstance(attack, Shift):
+            answered = found_in[found_in >= 0].bincount(minlength=logits.shape[1]).tolist()
     if clean.sha256() != sha256:
         raise BadInput("the images or labels that judge were changed during the attack; what was measured is not kept")
-    return Part(right.cpu(), still.cpu(), *counts, tuple(sorted(flags)), way)
+    return Part(right.cpu(), still.cpu(), *counts, tuple(sorted(flags)), way, tuple(answered))
 
 
 def accepted(attack: Attack, ball: Ball, images: Tensor, proposed: Tensor, flags: set[str]) -> Tensor:

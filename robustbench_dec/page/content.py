@@ -137,7 +137,11 @@ def _pictures(rows: list[Content], runs: Mapping[str, Run], cells: list[Cell | N
             wanted.append(({"kind": "trained", "row": run_ids.index(run_id), "eps": eps}, run))
     for place, (row, cell) in enumerate(zip(rows, cells, strict=True)):
         if cell is not None and cell.has_perturbation:
-            wanted.append(({"kind": "attack", "row": place, "eps": row["eps"]}, cell))
+            what: Content = {"kind": "attack", "row": place, "eps": row["eps"]}
+            hit, classifier = cell.record.class_hit, runs[row["run_id"]].record.classifier
+            if hit is not None and classifier is not None:
+                what["hit"] = [classifier.classes[hit[0]], hit[1]]
+            wanted.append((what, cell))
     found, used = [], 0
     for what, home in sorted(wanted, key=lambda pair: rows[pair[0]["row"]]["seed"]):
         uri = pictures.data_uri(home.perturbation(), what["eps"])

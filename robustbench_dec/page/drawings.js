@@ -125,6 +125,6 @@ function drawPictures() {
     h("h3", {}, coloured(DATA.colours[some[0].of.method]), some[0].of.model, h("span", {}, `${title("dataset", some[0].of.dataset)}, seed ${some[0].of.seed}`)),
     h("div", { className: "line" }, some.map((each) => (each.kind === "trained"
       ? picture(each, "Trained y", `ρ = ${plain(each.eps)}`)
-      : picture(each, `${each.of.attack_label}`, `δ = ${plain(each.eps)}\n${percent(each.of.robust_acc)} % right`))))));
+      : picture(each, `${each.of.attack_label}`, `δ = ${plain(each.eps)}\n${percent(each.of.robust_acc)} % right${each.hit ? `\n${percent(each.hit[1], 0)} % as ${each.hit[0]}` : ""}`))))));
   find("#perturbations .gallery").replaceChildren(...(parts.length ? parts : [h("p", { className: "note" }, "No picture for this choice.")]));
 }

@@ -24,13 +24,15 @@ LUMINANCE = (0.299, 0.587, 0.114)
 
 @dataclass(frozen=True)
 class Picture:
-    """A perturbation of the network of a method on a data set, and the accuracy that it leaves, where it is known."""
+    """A perturbation of the network of a method on a data set; what it leaves right, and hits, where that is known."""
 
     dataset: str
     method: str
     y: Tensor  # (C, H, W)
     radius: float
     accuracy: float | None = None
+    hit: tuple[str, float] | None = None
+    """The class that most images are taken for, with their share."""
 
 
 def perturbations(trained: Sequence[Picture], universal: Sequence[Picture], stem: Path) -> dict[Path, bytes]:
@@ -65,7 +67,8 @@ def perturbations(trained: Sequence[Picture], universal: Sequence[Picture], stem
                 panels[0].text(0.5, 0.5, "trained\nat y = 0", ha="center", va="center", color="0.4")
             for panel, picture in zip(panels[1:], attacks[network], strict=False):
                 left = "" if picture.accuracy is None else f"\n{100 * picture.accuracy:.1f} % right"
-                panel.set_title(f"UAP, δ = {picture.radius:g}{left}", fontsize=8)
+                hit = "" if picture.hit is None else f"\n{100 * picture.hit[1]:.0f} % as {picture.hit[0]}"
+                panel.set_title(f"UAP, δ = {picture.radius:g}{left}{hit}", fontsize=8)
                 _draw(panel, picture)
         scale = ScalarMappable(Normalize(-1, 1), DIVERGING)
         bar = figure.colorbar(scale, ax=grid, location="bottom", shrink=0.5, aspect=40, ticks=[-1, 0, 1])

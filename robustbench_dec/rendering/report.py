@@ -8,7 +8,7 @@ tables/<stem>.csv, <stem>-1.png, <stem>-2.png, ...     figures
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -189,5 +189,9 @@ def _pictures(runs: Finished) -> tuple[list[pictures.Picture], list[pictures.Pic
         for request in item.cells:
             cell = run.cell(request.key)
             if (known := cell.known()) is not None and (y := cell.perturbation()) is not None:
-                universal.append(pictures.Picture(record.dataset, record.method, y, known.eps, known.robust_acc))
+                picture = pictures.Picture(record.dataset, record.method, y, known.eps, known.robust_acc)
+                if known.class_hit is not None and record.classifier is not None:
+                    name, share = record.classifier.classes[known.class_hit[0]], known.class_hit[1]
+                    picture = replace(picture, hit=(name, share))
+                universal.append(picture)
     return trained, universal

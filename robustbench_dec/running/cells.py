@@ -199,6 +199,7 @@ def _computed(
         zero_gradients=outcome.zero_gradients,
         flags=tuple(outcome.flags),
         trace=ways.written(outcome.trace),
+        answered=outcome.answered,
         protocol_sha256=request.protocol_sha256,
         checkpoint_sha256=run.checkpoint_sha256,
         perturbation_sha256=None if y is None else hashlib.sha256(y).hexdigest(),

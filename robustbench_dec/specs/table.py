@@ -133,7 +133,7 @@ class Spec(Strict):
         return rest | {"blocks": [_over(content.get("defaults"), block) for block in content["blocks"]]}
 
     def with_profile(self, name: str) -> "Spec":
-        """This table with the changes of a profile."""
+        """This table with the changes of a profile. It says so, and stands beside no paper's numbers."""
         if name not in self.profiles:
             raise BadInput(f"no profile '{name}'; there are: {', '.join(self.profiles) or 'none'}")
         profile = self.profiles[name]
@@ -142,8 +142,11 @@ class Spec(Strict):
         for block in profile.blocks or self.blocks:
             lighter = [attack.model_copy(update=profile.attacks.get(attack.name, {})) for attack in block.attacks]
             blocks.append(block.model_copy(update={**shorter, "attacks": lighter}))
+        words = f"Profile '{name}', a smoke test: it shows that all works here, and is no result. {self.caption}"
         return self.model_copy(
             update={
+                "caption": words.rstrip(),
+                "paper": {},
                 "seeds": profile.seeds or self.seeds,
                 "n_examples": profile.n_examples or self.n_examples,
                 "curve_points": profile.curve_points or self.curve_points,

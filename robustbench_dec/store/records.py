@@ -211,9 +211,16 @@ class CellRecord(Made):
     zero_gradients: float | None = Field(description="their share; None where no gradient was asked for or counted")
     flags: tuple[str, ...]
     trace: tuple[str, ...] = Field(default=(), description="ascent|step|loss|accuracy|images, see attacking/ways.py")
+    answered: tuple[int, ...] = Field(default=(), description="images taken for each class under a universal y")
     protocol_sha256: str | None = Field(default=None, description="of the protocol that asked for it, if one did")
     checkpoint_sha256: str
     perturbation_sha256: str | None
+
+    @property
+    def class_hit(self) -> tuple[int, float] | None:
+        """The class that most images are taken for under a universal y, with their share."""
+        most = max(self.answered, default=0)
+        return (self.answered.index(most), most / self.n_examples) if most else None
 
     @property
     def right(self) -> Tensor:

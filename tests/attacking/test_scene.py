@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from attacks.fgsm import FGSM
 from attacks.pgd import PGD
+from robustbench_dec.attack import Shift, predictions
 from robustbench_dec.attacking.evaluate import attacked, evaluate
 from robustbench_dec.attacking.scene import Scene
 from robustbench_dec.errors import BadInput
@@ -50,6 +51,14 @@ def test_a_sweep_on_one_scene_has_the_bits_of_attacks_one_by_one_and_asks_less()
         assert alone.robust.equal(together.robust) and alone.clean.equal(together.clean)
         assert (alone.forwards, alone.backwards, alone.flags) == (together.forwards, together.backwards, together.flags)
     assert asked[0] - asked[1] >= (len(sweep) - 1) * len(IMAGES)
+
+
+def test_a_universal_perturbation_is_known_by_the_class_it_hits() -> None:
+    model, y = Counting(), torch.full((1, 8, 8), 0.3)
+    outcome = evaluate(Shift(y), model, IMAGES, LABELS, batch_size=5)
+    classes = predictions(model, (IMAGES + y).clamp(0, 1)).bincount(minlength=3)
+    assert outcome.answered == tuple(classes.tolist()) and sum(outcome.answered) == len(IMAGES)
+    assert evaluate(FGSM(0.1), model, IMAGES, LABELS).answered == ()
 
 
 def test_a_judge_that_was_changed_judges_no_later_attack() -> None:

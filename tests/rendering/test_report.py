@@ -500,7 +500,8 @@ def draw(folder: Path) -> list[Path]:
     generator = torch.Generator().manual_seed(0)
     grey, rgb = torch.rand(1, 28, 28, generator=generator) - 0.5, torch.rand(3, 32, 32, generator=generator) - 0.5
     trained = pictures.Picture("mnist", "dec_fedtrack", grey, 0.5)
-    seen = pictures.perturbations([trained], [pictures.Picture("cifar10", "k_gt", rgb, 0.5, 0.7)] * 2, folder / "t")
+    attacked = pictures.Picture("cifar10", "k_gt", rgb, 0.5, 0.7, hit=("dog", 0.9))
+    seen = pictures.perturbations([trained], [attacked] * 2, folder / "t")
     return files.write_all(plots.curves(curve_frame(), folder / "t") | seen)
 
 

@@ -301,7 +301,7 @@ def test_a_users_own_trainer_gets_a_new_id_when_its_file_changes(tmp_path: Path)
     mine.write_text(text)
     run = replace(tiny("k_gt"), trainer=f"{mine}:KGT")
     before = run.id
-    assert before != tiny("k_gt").id and "-mine_Mine-s0-" in before
+    assert before != tiny("k_gt").id and "-mine_KGT-s0-" in before
     mine.write_text(text + "\n# another version\n")
     assert run.id == before and replace(run).id != before
     mine.write_text(text)
@@ -313,7 +313,9 @@ def test_a_profile_changes_settings_of_attacks_and_blocks() -> None:
     block["attacks"] = [{"name": "fgsm", "eps": [0.1]}, {"name": "uap", "eps": [0.2], "steps": 500, "restarts": 3}]
     profiles = {"quick": {"rounds": 2, "attacks": {"uap": {"steps": 10}}}}
     full = spec.Spec.model_validate({"title": "T", "blocks": [block], "profiles": profiles})
-    quick = full.with_profile("quick").blocks[0]
+    smoke = full.with_profile("quick")
+    assert "Profile 'quick', a smoke test" in smoke.caption and "no result" in smoke.caption and not smoke.paper
+    quick = smoke.blocks[0]
     assert quick.rounds == 2 and full.blocks[0].rounds == 9
     assert [attack.settings()["steps"] for attack in quick.attacks[1].build()] == [10]
     assert quick.attacks[1].build()[0].settings()["restarts"] == 3
