@@ -615,13 +615,16 @@ def test_pictures_are_scaled_by_the_radius_and_tell_what_they_leave(
     grey, colours = torch.full((1, 8, 8), 0.1), torch.zeros(3, 8, 8)
     colours[0] = -0.2
     picture = pictures.Picture
-    universal = [picture("cifar10", "k_gt", colours, 0.4, 0.5), picture("cifar10", "k_gt", colours, 0.2, 0.625)]
+    universal = [
+        picture("cifar10", "k_gt", colours, 0.4, 0.5),
+        picture("cifar10", "k_gt", colours, 0.2, 0.625, hit=("dog", 0.75)),
+    ]
     universal.append(picture("mnist", "dec_fedtrack", grey, 0.1))
     pictures.perturbations([picture("mnist", "dec_fedtrack", grey, 0.2)], universal, tmp_path / "t")
     grid = figures[0].axes[:6]  # the seventh is the colour bar
     assert [panel.get_ylabel() for panel in grid[::3]] == ["CIFAR-10\nK-GT", "MNIST\nDec-FedTrack"]
     assert [panel.get_title() for panel in grid if panel.images] == [
-        *("UAP, δ = 0.2\n62.5 % right", "UAP, δ = 0.4\n50.0 % right"),
+        *("UAP, δ = 0.2\n62.5 % right\n75 % as dog", "UAP, δ = 0.4\n50.0 % right"),
         *("trained y\n\N{GREEK SMALL LETTER RHO} = 0.2", "UAP, δ = 0.1"),
     ]
     assert [text.get_text() for text in grid[0].texts] == ["trained\nat y = 0"]
