@@ -141,6 +141,44 @@ def page(
     typer.echo(f"wrote {pages.write(Store(results), out or page_home(results) / 'index.html')}")
 
 
+def radius(
+    pattern: Annotated[
+        str, typer.Argument(help="Which networks: a pattern of runs' ids, for example 'mnist-*'.")
+    ] = "*",
+    norm: Annotated[str, typer.Option(help="Linf, L2, L1 or L0.")] = "Linf",
+    n_examples: Annotated[int, typer.Option(min=1, help="Only cells of at least so many test images.")] = 1,
+    out: Annotated[Path, typer.Option(help="Stem of the .csv, .png and .pdf.")] = Path("out/radius"),
+    results: Results = Path("results"),
+    as_json: Json = False,
+) -> None:
+    """Accuracy against the radius, network by network, from stored cells alone; the median smallest radius."""
+    from robustbench_dec import files
+    from robustbench_dec.leaderboard.radius_curves import curves
+    from robustbench_dec.rendering import radius_picture
+    from robustbench_dec.store.results import Results as Store
+
+    found = curves(Store(results), pattern, norm, n_examples)
+    written = files.write_all(radius_picture.files_of(found, out))
+    lines, facts = [], []
+    for each in found:
+        most = each.radii[-1]
+        half = f"above {most:g}" if each.median is None else f"{each.median:g}"
+        end = (
+            f"chance at {each.chance_at:g}" if each.chance_at is not None else f"{each.accuracies[-1]:.1%} at {most:g}"
+        )
+        lines.append(f"{each.run.id}: median smallest radius {half}, {end} ({len(each.smallest):,} images)")
+        curve = [{"eps": eps, "accuracy": left} for eps, left in zip(each.radii, each.accuracies, strict=True)]
+        facts.append({"run_id": each.run.id, "norm": each.norm, "n_examples": len(each.smallest), "curve": curve})
+        facts[-1] |= {"median_radius": each.median, "chance": each.chance, "chance_at": each.chance_at}
+    short = sum(each.chance_at is None for each in found)
+    if short:
+        lines.append(
+            f"{short} of {len(found)} curves end above chance; `robustbench-dec attack` at larger radii goes on"
+        )
+    wrote = [f"wrote {path}" for path in written]
+    tell([*lines, *wrote], {"curves": facts, "files": [str(path) for path in written]}, as_json)
+
+
 @dataclass(frozen=True)
 class Chosen:
     """Which rows of the leaderboard."""

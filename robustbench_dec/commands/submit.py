@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robustbench_dec import shipped
-from robustbench_dec.commands.options import Device, Stores, checked, grouped, radii
+from robustbench_dec.commands.options import Device, Limiting, Stores, checked, grouped, radii
 from robustbench_dec.commands.telling import Json, tell
 from robustbench_dec.errors import BadInput
 
@@ -53,6 +53,42 @@ def score(
     ]
     facts = {"model": entries[0].name, "cell": record.model_dump(mode="json", exclude={"bits", "clean_bits"})}
     tell(lines, facts | {"cells": count, "worst_case": worst.accuracy, "broken_alone": alone}, as_json)
+
+
+@grouped
+def submit(
+    folder: Annotated[Path, typer.Argument(help="A folder with claim.toml, card.md and what is submitted.")],
+    stores: Stores,
+    limiting: Limiting,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Measure what somebody submits, hold their claim against it, and add it to out/; see docs/submit.md.
+
+    A claim that does not hold is refused, and nothing is written. "robustbench-dec publish out" puts it on the tracked
+    leaderboard.
+    """
+    from robustbench_dec.running import submission as submissions
+    from robustbench_dec.specs import submission as specs
+    from robustbench_dec.store.results import Results as Store
+
+    asked, own, known = specs.read(folder), Store(stores.results), Store(stores.stored or shipped.results())
+    added = submissions.add(asked, own, known, device=checked(device), limits=limiting.read())
+    claim = asked.claim
+    lines = [f"{added.entry.name}: {added.accuracy:.2%} of {added.images:,} images right, {claim.accuracy:.2%} claimed"]
+    facts: dict[str, object] = {"kind": claim.kind, "model": added.entry.name, "images": added.images}
+    facts |= {"accuracy": added.accuracy, "claimed": claim.accuracy, "files": [str(path) for path in added.written]}
+    if added.record is not None:
+        count, worst = _beside(added.record, known, own)
+        alone = worst.alone.get(added.record.attack, 0)
+        lines.append(
+            f"worst case of {count} cells at this radius or below: {worst.accuracy:.1%}; breaks {alone} images that "
+            "nothing else broke"
+        )
+        if added.record.flags:
+            lines.append(f"flags: {', '.join(added.record.flags)}; `robustbench-dec flags` tells what they mean")
+        facts |= {"cells": count, "worst_case": worst.accuracy, "broken_alone": alone, "flags": [*added.record.flags]}
+    tell([*lines, *(f"wrote {path}" for path in added.written)], facts, as_json)
 
 
 def _beside(record: "CellRecord", *homes: "Store") -> "tuple[int, WorstCase]":

@@ -423,6 +423,12 @@ class Results:
         """The folder of trained networks that come with the results."""
         return self.root / "zoo"
 
+    def write_submission(self, folder: Path) -> list[Path]:
+        """Keep what somebody said of what they submitted: the claim and the card of a submission's folder."""
+        home = self.root / "submissions" / _plain(folder.resolve().name)
+        kept = {home / name: (folder / name).read_bytes() for name in ("claim.toml", "card.md")}
+        return files.write_all(kept)
+
     def run(self, run_id: str) -> Run:
         """One run, finished or not."""
         return Run(self.root / "runs" / _plain(run_id))

@@ -153,14 +153,31 @@ def chosen(pattern: str, results: Results) -> list[Entry]:
 
 def add(folder: Path, name: str, zoo: Path) -> Entry:
     """Make an entry of a finished run: the average network and the average y, and the card."""
+    run = run_at(folder)
+    return _write(run, name, _place(name, run.record, zoo))
+
+
+def copy(entry: Entry, name: str, zoo: Path) -> Entry:
+    """The same network under a name in another zoo, after its bytes were checked."""
+    path = _place(name, entry.record, zoo)
+    network = files.verified(entry.checkpoint, entry.sha256)
+    source = entry.checkpoint.with_suffix(SOURCE)
+    entry._check_source()
+    files.write_bytes(path, network)
+    if source in entry.files:
+        files.write_bytes(path.with_suffix(SOURCE), source.read_bytes())
+    Card(name=name, network_sha256=entry.sha256, run=entry.record).write(path.with_suffix(".json"))
+    return _entry(path.with_suffix(".json"))
+
+
+def _place(name: str, record: RunRecord, zoo: Path) -> Path:
+    """Where a run's network of that name lies in a zoo."""
     parts = name.split("/")
     if len(parts) != 2 or not all(part.replace("-", "").replace("_", "").replace(".", "").isalnum() for part in parts):
         raise BadInput(f"a name in the zoo is DATA_SET/NAME of letters, digits, '-', '_' and '.', not '{name}'")
-    run = run_at(folder)
-    record = run.record
     if record.dataset != parts[0]:
         raise BadInput(f"this run was trained on {record.dataset}, so its name should be {record.dataset}/{parts[1]}")
-    return _write(run, name, zoo / parts[0] / f"{parts[1]}.safetensors")
+    return zoo / parts[0] / f"{parts[1]}.safetensors"
 
 
 def keep(run: Run) -> Entry:

@@ -7,8 +7,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from robustbench_dec.commands import app as command_line
 from tests.support import ROOT, repository
@@ -16,23 +19,39 @@ from tests.support import ROOT, repository
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-PUBLISH = r"robustbench-dec (publish|withdraw|submit|board|page|zoo add|zoo keep|audit|export)"
+
+class Long(NamedTuple):
+    """Why a command is not typed here, and who types it in small: a file of the repository, and words in it."""
+
+    why: str
+    where: str
+    words: str
+
+
 LONG = {
-    r"^make ": "targets of the Makefile: CI runs `make test`, tests/rendering renders the committed tables",
-    r"^source ": "the tests' own environment is active",
-    r"^tensorboard ": "serves until it is stopped",
-    r"pip (install|wheel)": "tests/docs/test_wheel.py builds and installs the wheel",
-    r"^torchrun .*(--nnodes|table2|--dataset mnist)": "two hosts, or a whole table",
-    r"^torchrun ": "tests/networks and tests/own start ranks",
-    r"robustbench-dec (table|tune|render) ": "minutes to hours; tests/running makes a small table",
-    r"--dataset (mnist|cifar10|a9a)": "minutes, and data that are fetched",
-    r"robustbench-dec data ": "data that are fetched; tests/data",
-    r"robustbench-dec compare ": "minutes on the zoo; tests/leaderboard compares, tests/docs/test_wheel.py too",
-    r"robustbench-dec diagnose": "tests/theory",
-    PUBLISH: "tests/leaderboard and tests/store",
-    "path/to/": "a place of the reader's own; the same command is typed with a file of examples/",
+    r"^make (setup|quick|test|docs)": Long("CI does it", ".ci/run", "make test"),
+    r"^make table2": Long(
+        "hours; a small one is reproduced", "tests/rendering/test_against_published.py", '"reproduce"'
+    ),
+    r"^make ": Long(
+        "hours; the files are rendered from what is stored", "tests/rendering/test_tables.py", "byte for byte"
+    ),
+    r"^source ": Long("the tests' own environment is active", "Makefile", "BIN := .venv/bin"),
+    r"^tensorboard ": Long("serves until it is stopped", "tests/commands/test_json.py", "EventAccumulator"),
+    r"pip (install|wheel)": Long("needs an environment", "tests/docs/test_wheel.py", '"install"'),
+    r"^torchrun ": Long("starts processes", "tests/own/test_own_run.py", "torch.distributed.run"),
+    r"robustbench-dec table ": Long("minutes to hours", "tests/own/test_own_run.py", '"table"'),
+    r"robustbench-dec tune ": Long("hours", "tests/rendering/test_figures.py", '"tune"'),
+    r"train .*--dataset (mnist|cifar10|a9a)": Long("data are fetched", "tests/data/test_data.py", "fetch("),
+    r"robustbench-dec data ": Long("data are fetched", "tests/data/test_data.py", "fetch("),
+    r"robustbench-dec (compare|score|submit) ": Long(
+        "minutes on the zoo, whose data are fetched", "tests/leaderboard/test_compare.py", '"compare"'
+    ),
+    r"robustbench-dec (publish|withdraw)": Long(
+        "changes what git tracks", "tests/leaderboard/test_publishing.py", '"withdraw"'
+    ),
 }
-"""Why a command is not typed here, by what it looks like."""
+"""By what they look like."""
 
 
 def printed(path: Path) -> Iterator[str]:
@@ -46,7 +65,7 @@ def printed(path: Path) -> Iterator[str]:
 COMMANDS = list(dict.fromkeys(command for path in PAGES for command in printed(path)))
 
 
-def reason(command: str) -> str | None:
+def reason(command: str) -> Long | None:
     return next((why for pattern, why in LONG.items() if re.search(pattern, command)), None)
 
 
@@ -56,20 +75,39 @@ TYPED = [command for command in COMMANDS if reason(command) is None]
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the commands need of the repository, with a git of its own that tells what has changed."""
-    home = repository.check_out(
-        tmp_path_factory.mktemp("copy"), "architectures", "examples", "results/zoo", "tables/*.toml", ".gitignore"
-    )
+    home = repository.check_out(tmp_path_factory.mktemp("copy"), ".")
+    _write_a_readers_own(home / "path" / "to")
     for words in (["init", "--quiet"], ["add", "--all"]):
         repository.git(*words, root=home)
     return home
+
+
+def _write_a_readers_own(folder: Path) -> None:
+    """What pages call path/to/..., in small."""
+    folder.mkdir(parents=True)
+    (folder / "net.py").write_text((ROOT / "architectures" / "mlp.py").read_text().replace("class MLP", "class Net"))
+    (folder / "mine.py").write_text((ROOT / "examples" / "momentum.py").read_text().replace("Momentum", "Mine"))
+    images = np.random.default_rng(0).integers(0, 256, (400, 8, 8), dtype=np.uint8)
+    labels = np.arange(400) % 2
+    parts = {"train": slice(0, 300), "test": slice(300, 400)}
+    arrays: dict[str, Any] = {f"{name}_images": images[part] for name, part in parts.items()}
+    arrays |= {f"{name}_labels": labels[part] for name, part in parts.items()}
+    np.savez(folder / "images.npz", **arrays)
+    for number, image in enumerate(images):
+        place = folder / "pictures" / ("train" if number < 300 else "test") / ("cat", "dog")[labels[number]]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(place / f"{number}.png")
+    rows = [f"{label} 1:{image[0, 0] / 255:.3f} 2:{label}.5" for image, label in zip(images, labels, strict=True)]
+    (folder / "rows.svm").write_text("\n".join(rows) + "\n")
 
 
 def typed(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
     """What a command answers: its exit code and all that it prints. In this process: torch is imported once."""
     runs = sorted((folder / "out" / "runs").glob("digits-dec_fedtrack-*"))
     words = shlex.split(command.replace("<id>", runs[0].name if runs else "<id>"))
-    if words[0] == "robustbench-dec" and words[1] in ("train", "check") and "--rounds" not in words:
-        words += ["--rounds", "3"] if words[1] == "train" else []
+    if words[:2] in (["robustbench-dec", "train"], ["robustbench-dec", "diagnose"]) and "--rounds" not in words:
+        words += ["--rounds", "3"]
+    words = [word.replace("mnist/my_model", "digits/my_model") for word in words]  # the run is one on digits
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", words)
     out = io.StringIO()
@@ -80,7 +118,7 @@ def typed(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[
 
 @pytest.mark.slow
 def test_every_printed_command_that_is_short_can_be_pasted(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(TYPED) > 10
+    assert len(TYPED) > 30
     for command in sorted(TYPED, key=lambda each: "out/runs" in each):  # train comes before what needs its run
         code, said = typed(command, copy, monkeypatch)
         assert code == 0, f"{command}\n{said}"
@@ -88,9 +126,10 @@ def test_every_printed_command_that_is_short_can_be_pasted(copy: Path, monkeypat
     assert [line for line in changed if not line.startswith("A ")] == []  # all that was made is ignored
 
 
-def test_what_is_called_long_is_printed_somewhere() -> None:
-    used = {reason(command) for command in COMMANDS}
-    assert set(LONG.values()) - used <= {LONG[PUBLISH], LONG["path/to/"]}
+def test_what_is_called_long_is_printed_somewhere_and_tried_in_small() -> None:
+    assert {*LONG.values()} == {reason(command) for command in COMMANDS} - {None}
+    for _, where, words in LONG.values():
+        assert words in (ROOT / where).read_text(), f"{where} does not say {words}"
 
 
 @pytest.mark.slow

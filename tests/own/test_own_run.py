@@ -20,6 +20,7 @@ from robustbench_dec.attack import as_floats
 from robustbench_dec.commands import app as cli
 from robustbench_dec.data import own
 from robustbench_dec.errors import BadInput
+from robustbench_dec.leaderboard import gather
 from robustbench_dec.problems.universal import Universal
 from robustbench_dec.store import zoo
 from robustbench_dec.store.results import Results, Run
@@ -227,6 +228,47 @@ def test_rows_of_ones_own_train_robust_logistic_regression(command: Callable[...
     (run,) = Results(tmp_path / "out").runs()
     assert run.record.dataset == "rows.svm" and len(run.record.settings.problem["dataset_sha256"]) == 64
     assert str(run.folder.name) in out
+
+
+TABLE = """
+title = "Mine"
+caption = "A network and data of one's own."
+n_examples = 30
+curve_points = 2
+curve_examples = 30
+[network]
+nodes = 2
+[[blocks]]
+title = "My digits"
+rounds = 2
+problem = { dataset = "mine/digits.npz", model = "mine/net.py:Net", eps = 0.1, width = 4 }
+[blocks.trainers]
+k_gt = { eta_c = 0.2, batch = 16 }
+dec_fedtrack = { eta_c = 0.2, eta_d = 1.0, batch = 16 }
+[[blocks.attacks]]
+name = "fgsm"
+eps = [0.1]
+"""
+
+
+@pytest.mark.slow
+def test_a_table_of_ones_own_network_and_data(command: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(TABLE)
+    said = command("table", "own.toml", "--jobs", "2")  # workers load the network and the data too
+    assert "2 runs complete in results" in said and "wrote own.md" in said
+    table, rows = (tmp_path / "own.md").read_text(), gather.read(tmp_path / "results" / "leaderboard.csv")
+    assert {*rows["dataset"]} == {"digits.npz"} and {*rows["architecture"]} == {"net.py:Net"} and len(rows) == 2
+    for row in rows.itertuples():
+        title = {"k_gt": "K-GT", "dec_fedtrack": "Dec-FedTrack"}[row.method]
+        (line,) = [line for line in table.splitlines() if line.startswith(f"| {title} |")]
+        assert f"{100 * row.robust_acc:.1f}" in line and "My digits" in table
+    records = {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/runs/*/run.json")}
+    command("table", "own.toml", "--jobs", "1")  # all of it is done
+    assert records == {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/runs/*/run.json")}
+    source = tmp_path / "mine" / "net.py"
+    source.write_text(source.read_text() + "# edited\n")
+    command("table", "own.toml", "--jobs", "1")  # another network: other runs
+    assert len(list(tmp_path.glob("results/runs/*/run.json"))) == 4
 
 
 def test_a_network_may_decide_by_its_own_numbers_and_work_in_place(tmp_path: Path) -> None:
