@@ -41,6 +41,7 @@ from robustbench_dec.running.loop import Watch, rounds
 from robustbench_dec.specs.budget import Budget
 from robustbench_dec.specs.table import NetworkSpec
 from robustbench_dec.store import provenance
+from robustbench_dec.store.records import Made
 from robustbench_dec.trainer import Trainer
 
 
@@ -311,7 +312,7 @@ def diagnose(
         "uncovered": unsaid,
         "conditions": [] if unsaid else [limit._asdict() | {"holds": limit.holds} for limit in known.conditions()],
         "admissible": None if unsaid else known.admissible(),
-        **provenance.stamp(time.perf_counter() - began),
+        **Made(**provenance.stamp(time.perf_counter() - began)).model_dump(mode="json"),
     }
     return Diagnosis(frame, known, record, unsaid)
 
