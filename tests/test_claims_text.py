@@ -198,6 +198,82 @@ def test_who_is_ahead_is_said_as_the_windows_have_it() -> None:
         assert sentence in said(), sentence
 
 
+# --- the second page --------------------------------------------------------------------------------------------------
+
+
+def test_the_second_pages_table_is_that_of_its_windows() -> None:
+    expected = []
+    for (dataset, axis, horizon), block in windows("figures-split").groupby(["dataset", "axis", "horizon"], sort=False):
+        assert (block["seeds"] == 5).all()
+        cells = [f"{row.mean:.4f} ({row.min:.4f} to {row.max:.4f})" for row in block.itertuples(index=False)]
+        expected.append([f"{dataset}, {horizon} {HORIZONS[str(axis)]}".replace("10000", "10,000"), *cells])
+    assert rows("phishing, at random", "phishing, by label", "phishing, Dirichlet(0.1)") == expected
+    heads = [name(str(entry)) for entry in windows("figures-split")["method"].unique()]
+    assert rows("data, horizon") == [["data, horizon", *heads]]
+
+
+def test_rows_of_the_second_pages_control_repeat_the_first_pages_on_another_machine() -> None:
+    """The same trials, made anew by the command: what does not run away has the same seven digits."""
+    first, second = (pd.read_csv(ROOT / "tables" / f"{stem}-tune.csv") for stem in ("figures", "figures-split"))
+    keys = ["method", "eta_x", "eta_y_N"]
+    both = first[first["block"] == "phishing"].merge(second[second["block"] == "phishing, at random"], on=keys)
+    finite = both.dropna(subset=["phi_sfo_x", "phi_sfo_y"])
+    same = finite["phi_sfo_x"] == finite["phi_sfo_y"]
+    assert f"{same.sum()} of {len(finite)} trials by calls have the same seven digits" in said()
+    near = finite[~same & ((finite["phi_sfo_x"] / finite["phi_sfo_y"] - 1).abs() < 2e-5)]
+    wild = finite[~same].drop(near.index)
+    assert (wild["eta_y_N"] == 3).all()
+    assert f"{len(near)} differ by at most 2e-5, and {len(wild)}, with the largest eta_y, run away on both" in said()
+    ours = both[both["method"] == "dec_fedtrack"].set_index(keys)
+    assert ours["phi_sfo_x"].idxmin() == ours["phi_sfo_y"].idxmin()
+
+
+def is_ahead(dataset: str, axis: str, who: str, whom: str) -> bool:
+    here = windows("figures-split").query("dataset == @dataset and axis == @axis").set_index("method")
+    return bool(here.loc[who, "max"] < here.loc[whom, "min"])
+
+
+def test_what_is_said_of_local_steps_and_of_the_correction_is_in_the_windows() -> None:
+    deals = ["phishing, at random", "phishing, by label", "phishing, Dirichlet(0.1)"]
+    one, five, twenty, local = "dec_fedtrack", "dec_fedtrack K=5", "dec_fedtrack K=20", "local_sgda K=5"
+    assert sets_where("figures-split", "exchanges", twenty, None) == deals
+    assert all(is_ahead(deal, "exchanges", five, one) for deal in deals)
+    assert "at 25 exchanges K = 20 is ahead of all others and K = 5 ahead of K = 1 in all three deals" in said()
+    points = pd.read_csv(ROOT / "tables" / "figures-split.csv").query("horizon == 'exchanges' and exchanges <= 25")
+    calls = points.groupby("method")["sfo"].max()
+    assert f"{calls[twenty]:,} per node for K = 20 and {calls[five]:,} for K = 5 against {calls[one]:,}" in said()
+    for axis in HORIZONS:
+        assert [is_ahead(deal, axis, five, local) for deal in deals] == [False, True, True]
+    assert "Dec-FedTrack is ahead of Local SGDA by label and by Dirichlet(0.1), at both horizons" in said()
+    random, label, dirichlet = deals
+    assert is_ahead(random, "sfo", one, five) and is_ahead(random, "sfo", one, twenty)
+    assert is_ahead(label, "sfo", twenty, one) and is_ahead(label, "sfo", twenty, five)
+    assert is_ahead(dirichlet, "sfo", one, five)
+    meets = [(one, twenty), (twenty, one), (five, twenty), (twenty, five)]
+    assert not any(is_ahead(dirichlet, "sfo", *pair) for pair in meets)
+    by_calls = windows("figures-split").query("axis == 'sfo' and method == @one").set_index("dataset")
+    assert by_calls.loc[random, "max"] < by_calls.loc[label, "min"]
+    assert by_calls.loc[dirichlet, "min"] < by_calls.loc[random, "max"]
+    assert by_calls.loc[random, "min"] < by_calls.loc[dirichlet, "max"]
+
+
+def test_the_second_pages_edges_and_lost_runs_are_named() -> None:
+    points, found = best_points("figures-split")
+    assert f"{len(found)} of {points} best points lie at an edge of the box" in said()
+    small = [f'{name(e.entry)} on "{e.dataset}" ({HORIZONS[e.axis]})' for e in found if e.only_small_y]
+    assert f"{listed(small)} at the lower end of eta_y" in said()
+    (large,) = (edge for edge in found if not edge.only_small_y)
+    assert f'{name(large.entry)} on "{large.dataset}" ({HORIZONS[large.axis]}) at the largest eta_x' in said()
+    lost = windows("figures-split").query("max == inf")
+    assert [(row.dataset, row.axis, row.method) for row in lost.itertuples()] == [
+        ("phishing, at random", "exchanges", "gt_gda cta")
+    ]
+    points_there = pd.read_csv(ROOT / "tables" / "figures-split.csv")
+    points_there = points_there.query("dataset == 'phishing, at random' and horizon == 'exchanges'")
+    seeds = points_there[points_there["method"] == "gt_gda cta"]["seed"].nunique()
+    assert f"diverged on {5 - seeds} of 5 seeds" in said()
+
+
 # --- Table 1 ----------------------------------------------------------------------------------------------------------
 
 

@@ -25,6 +25,10 @@ COLOURS = 256
 FIGURES = {
     "figures-1": ("Figure 1", "Robust logistic regression: the objective Φ at the mean x̄, minus the best known one."),
     "figures-2": ("Figure 2", "Robust logistic regression: accuracy against what it cost."),
+    "figures-split-1": (
+        "Figure 1 on heterogeneous nodes",
+        "The same objective where the nodes' data differ, with 1, 5 and 20 local steps.",
+    ),
 }
 SYMBOLS = {"kappa": "κ", "epsilon": "ε", "mu": "μ", "rho": "ρ", "delta": "δ", "log": "log", "tilde": ""}  # noqa: RUF001
 POWERS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")

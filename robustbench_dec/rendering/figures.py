@@ -57,6 +57,11 @@ def render(specification: spec.Spec, work: Sequence[Work], results: Results, ste
     frame = gather(work, results)
     if "phi" not in frame:
         raise BadInput("figures show Phi, which networks do not know; a specification of robust_logistic would do")
+    lost = [
+        (item.block.title, horizon_of(item.block), _entry(item))
+        for item in work
+        if results.run(item.run.id).divergence is not None
+    ]
     contents = files.beside(stem, {".csv": frame.to_csv(index=False, lineterminator="\n", float_format="%.7g")})
     ends: dict[str, dict[str, int]] = {}
     for block in specification.blocks:
@@ -64,14 +69,14 @@ def render(specification: spec.Spec, work: Sequence[Work], results: Results, ste
         ends.setdefault(block.title, {}).update({name: end for name, end in named.items() if end is not None})
     sets = {} if specification.steps is None else specification.steps.known
     if specification.steps is not None:
-        text = windows(frame, ends).to_csv(index=False, lineterminator="\n", float_format="%.5g")
+        text = windows(frame, ends, lost).to_csv(index=False, lineterminator="\n", float_format="%.5g")
         contents |= files.beside(stem.with_name(f"{stem.name}-windows"), {".csv": text})
     first, second = (stem.with_name(f"{stem.name}-{number}") for number in (1, 2))
     axes = specification.axes
-    contents |= draw(frame, [_objective(title, frame, ends[title], sets) for title in ends], first, axes)
+    contents |= draw(frame, [_objective(title, frame, ends[title], sets) for title in ends], first, axes, len(lost))
     panels = [_accuracy(title, frame, ends[title], sets) for title in ends]
     if any(panel.values.notna().any() for panel in panels):
-        contents |= draw(frame, panels, second, axes)
+        contents |= draw(frame, panels, second, axes, len(lost))
     return contents
 
 
@@ -131,19 +136,25 @@ def gather(work: Sequence[Work], results: Results) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def windows(frame: pd.DataFrame, ends: Mapping[str, Mapping[str, int]]) -> pd.DataFrame:
+def windows(
+    frame: pd.DataFrame, ends: Mapping[str, Mapping[str, int]], lost: Sequence[tuple[str, str, str]] = ()
+) -> pd.DataFrame:
     """Phi at each horizon: its mean over the last tenth, by seed; the seeds' mean, smallest and largest; who is behind.
 
-    `ahead_of` names the methods whose smallest seed is above this one's largest: only there may a text say "ahead".
+    A run that diverged (`lost`: its data set, horizon and method) has an infinite Phi, as in the trials. `ahead_of`
+    names the methods whose smallest seed is above this one's largest: only there may a text say "ahead".
     """
     lines = []
     for dataset, horizons in ends.items():
         for axis, horizon in horizons.items():
             block = frame[(frame["dataset"] == dataset) & (frame["horizon"] == axis)]
-            found = {}
+            found: dict[str, list[float]] = {}
             for method, curves in block.groupby("method", sort=False):
                 seeds = [curve for _, curve in curves.groupby("seed")]
                 found[str(method)] = [judged(c[axis].tolist(), horizon, c["phi"].tolist().__getitem__) for c in seeds]
+            for *where, method in lost:
+                if where == [dataset, axis]:
+                    found.setdefault(method, []).append(np.inf)
             for method, values in found.items():
                 behind = [other for other, theirs in found.items() if min(theirs) > max(values)]
                 where = {"dataset": dataset, "axis": axis, "horizon": horizon, "method": method, "seeds": len(values)}
@@ -176,7 +187,11 @@ def _title(entry: str) -> str:
 
 
 def draw(
-    frame: pd.DataFrame, columns: Sequence[Panels], stem: Path, axes: Sequence[str] = ("sfo", "exchanges")
+    frame: pd.DataFrame,
+    columns: Sequence[Panels],
+    stem: Path,
+    axes: Sequence[str] = ("sfo", "exchanges"),
+    lost: int = 0,
 ) -> dict[Path, bytes]:
     """Values against each cost, a column of panels per data set; a line is the mean over seeds, a band their range."""
     columns = [column for column in columns if len(column.values)]
@@ -186,7 +201,8 @@ def draw(
         figure = Figure(figsize=(0.4 + 2.3 * max(2, len(columns)), 0.9 + 2.0 * len(axes)), layout="constrained")
         grid = figure.subplots(len(axes), len(columns), squeeze=False)
         for place, column in enumerate(columns):
-            grid[0][place].set_title(column.title, loc="left", fontweight="bold")
+            size = "medium" if len(column.title) > 20 else None  # beside the panel's letter
+            grid[0][place].set_title(column.title, loc="left", fontweight="bold", fontsize=size)
             for row, axis in enumerate(axes):
                 panel = grid[row][place]
                 here = frame[frame["dataset"] == column.title].assign(shown=column.values)
@@ -210,7 +226,7 @@ def draw(
         ]
         across = min(len(handles), 6 if len(columns) > 3 else 3)
         figure.legend(handles=handles, loc="outside upper left", ncols=across, frameon=False, handlelength=2.2)
-        words = textwrap.fill(_words(frame, columns), 46 * max(2, len(columns)))
+        words = textwrap.fill(_words(frame, columns, lost), 46 * max(2, len(columns)))
         figure.supxlabel(words, fontsize=7, color="0.35", x=0.01, ha="left")
         return {stem.with_name(f"{stem.name}.{kind}"): style.drawn(figure, kind) for kind in ("png", "pdf")}
 
@@ -246,10 +262,12 @@ def _dress(panel: Axes, column: Panels, axis: str, start: float) -> None:
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def _words(frame: pd.DataFrame, columns: Sequence[Panels]) -> str:
+def _words(frame: pd.DataFrame, columns: Sequence[Panels], lost: int) -> str:
     """What a reader has to know to read the lines."""
     seeds = frame["seed"].nunique()
     words = [f"Lines: mean over {seeds} seeds. Bands: minimum to maximum." if seeds > 1 else "One seed."]
+    if lost:
+        words.append(f"Not drawn: {lost} of {lost + frame['run_id'].nunique()} runs, which diverged.")
     words.append("Steps: single iterates; straight lines join measured points that lie several rounds apart.")
     if any(column.log for column in columns):
         words.append("Panels are cut at three times the start.")

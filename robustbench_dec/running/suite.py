@@ -63,7 +63,7 @@ def listed(specification: Spec) -> list[Work]:
                 for spec in block.attacks
                 for attack in spec.build()
             ),
-            may_diverge=specification.layout == "methods",
+            may_diverge=specification.layout == "methods" or specification.steps is not None,
         )
         for block, run in specification.runs()
     ]
