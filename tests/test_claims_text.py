@@ -235,23 +235,23 @@ def is_ahead(dataset: str, axis: str, who: str, whom: str) -> bool:
 
 def test_what_is_said_of_local_steps_and_of_the_correction_is_in_the_windows() -> None:
     deals = ["phishing, at random", "phishing, by label", "phishing, Dirichlet(0.1)"]
-    one, five, twenty, local = "dec_fedtrack", "dec_fedtrack K=5", "dec_fedtrack K=20", "local_sgda K=5"
+    single, five, twenty, local = "dec_fedtrack", "dec_fedtrack K=5", "dec_fedtrack K=20", "local_sgda K=5"
     assert sets_where("figures-split", "exchanges", twenty, None) == deals
-    assert all(is_ahead(deal, "exchanges", five, one) for deal in deals)
+    assert all(is_ahead(deal, "exchanges", five, single) for deal in deals)
     assert "at 25 exchanges K = 20 is ahead of all others and K = 5 ahead of K = 1 in all three deals" in said()
     points = pd.read_csv(ROOT / "tables" / "figures-split.csv").query("horizon == 'exchanges' and exchanges <= 25")
     calls = points.groupby("method")["sfo"].max()
-    assert f"{calls[twenty]:,} per node for K = 20 and {calls[five]:,} for K = 5 against {calls[one]:,}" in said()
+    assert f"{calls[twenty]:,} per node for K = 20 and {calls[five]:,} for K = 5 against {calls[single]:,}" in said()
     for axis in HORIZONS:
         assert [is_ahead(deal, axis, five, local) for deal in deals] == [False, True, True]
     assert "Dec-FedTrack is ahead of Local SGDA by label and by Dirichlet(0.1), at both horizons" in said()
     random, label, dirichlet = deals
-    assert is_ahead(random, "sfo", one, five) and is_ahead(random, "sfo", one, twenty)
-    assert is_ahead(label, "sfo", twenty, one) and is_ahead(label, "sfo", twenty, five)
-    assert is_ahead(dirichlet, "sfo", one, five)
-    meets = [(one, twenty), (twenty, one), (five, twenty), (twenty, five)]
+    assert is_ahead(random, "sfo", single, five) and is_ahead(random, "sfo", single, twenty)
+    assert is_ahead(label, "sfo", twenty, single) and is_ahead(label, "sfo", twenty, five)
+    assert is_ahead(dirichlet, "sfo", single, five)
+    meets = [(single, twenty), (twenty, single), (five, twenty), (twenty, five)]
     assert not any(is_ahead(dirichlet, "sfo", *pair) for pair in meets)
-    by_calls = windows("figures-split").query("axis == 'sfo' and method == @one").set_index("dataset")
+    by_calls = windows("figures-split").query("axis == 'sfo' and method == @single").set_index("dataset")
     assert by_calls.loc[random, "max"] < by_calls.loc[label, "min"]
     assert by_calls.loc[dirichlet, "min"] < by_calls.loc[random, "max"]
     assert by_calls.loc[random, "min"] < by_calls.loc[dirichlet, "max"]

@@ -152,9 +152,9 @@ def windows(
             for method, curves in block.groupby("method", sort=False):
                 seeds = [curve for _, curve in curves.groupby("seed")]
                 found[str(method)] = [judged(c[axis].tolist(), horizon, c["phi"].tolist().__getitem__) for c in seeds]
-            for *where, method in lost:
-                if where == [dataset, axis]:
-                    found.setdefault(method, []).append(np.inf)
+            for title, horizon_lost, method_lost in lost:
+                if (title, horizon_lost) == (dataset, axis):
+                    found.setdefault(method_lost, []).append(np.inf)
             for method, values in found.items():
                 behind = [other for other, theirs in found.items() if min(theirs) > max(values)]
                 where = {"dataset": dataset, "axis": axis, "horizon": horizon, "method": method, "seeds": len(values)}
