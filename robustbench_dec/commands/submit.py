@@ -72,8 +72,9 @@ def submit(
     from robustbench_dec.specs import submission as specs
     from robustbench_dec.store.results import Results as Store
 
+    checked(device)
     asked, own, known = specs.read(folder), Store(stores.results), Store(stores.stored or shipped.results())
-    added = submissions.add(asked, own, known, device=checked(device), limits=limiting.read())
+    added = submissions.add(asked, own, known, device=device, limits=limiting.read())
     claim = asked.claim
     lines = [f"{added.entry.name}: {added.accuracy:.2%} of {added.images:,} images right, {claim.accuracy:.2%} claimed"]
     facts: dict[str, object] = {"kind": claim.kind, "model": added.entry.name, "images": added.images}

@@ -61,6 +61,11 @@ class Row:
         return min(self.rivals, key=lambda rival: rival.accuracy, default=None)
 
     @property
+    def worst(self) -> Tensor:
+        """Which images are right under the new attack and all of its rivals: (n,) bool."""
+        return self.mine.right & self._all_rivals()
+
+    @property
     def gained(self) -> int:
         """Images that the new attack breaks and no rival does."""
         return int((~self.mine.right & self._all_rivals()).sum())
@@ -258,10 +263,32 @@ class Bench:
         return Measured(cell.attack, right, cell.forwards / images, cell.backwards / images, cell.flags)
 
 
+WORST = "worst case"
+
+
+def by_worst_case(rows: Sequence[Row]) -> list[Row]:
+    """The networks of each data set from the most robust on, by the mean of their worst cases; radii as they were."""
+    kept: dict[str, list[Row]] = {}
+    for row in rows:
+        kept.setdefault(row.model, []).append(row)
+    datasets = list(dict.fromkeys(_dataset(model) for model in kept))
+
+    def order(model: str) -> tuple[int, float]:
+        worst = [row.worst.double().mean().item() for row in kept[model]]
+        return datasets.index(_dataset(model)), -sum(worst) / len(worst)
+
+    return [row for model in sorted(kept, key=order) for row in kept[model]]
+
+
+def _dataset(model: str) -> str:
+    """Of a name in the zoo, mnist/k_gt, or of a run's id, mnist-k_gt-s0-..."""
+    return model.partition("/")[0].partition("-")[0]
+
+
 def text(rows: Sequence[Row]) -> str:
     """The comparison as a plain table."""
-    lines: list[str] = []
-    width = max(len(measured.attack) for row in rows for measured in (row.mine, *row.rivals))
+    rows, lines = by_worst_case(rows), list[str]()
+    width = max(len(WORST), *(len(measured.attack) for row in rows for measured in (row.mine, *row.rivals)))
     for number, row in enumerate(rows):
         if number == 0 or rows[number - 1].model != row.model:
             lines += [
@@ -278,6 +305,7 @@ def text(rows: Sequence[Row]) -> str:
             passes = f"{measured.forwards:.1f} + {measured.backwards:.1f}"
             flagged = f"   flags: {', '.join(measured.flags)}" if measured.flags else ""
             lines.append(f"  {first}{measured.attack:<{width}}  {number_text:<26} {passes}{flagged}")
+        lines.append(f"  {'':<7}{WORST:<{width}}  {100 * row.worst.double().mean().item():5.1f}")
         lines.append(f"         {_verdict(row)}")
     return "\n".join([*lines[1:], "", _summary(rows)])
 
@@ -304,6 +332,7 @@ def document(rows: Sequence[Row]) -> list[dict[str, object]]:
             "eps": row.eps,
             "n_examples": len(row.mine.right),
             "clean_acc": row.clean,
+            "worst_case": row.worst.double().mean().item(),
             "mine": summary(row.mine),
             "stored": [summary(rival) for rival in row.rivals],
             "only_mine_breaks": row.gained,
@@ -311,7 +340,7 @@ def document(rows: Sequence[Row]) -> list[dict[str, object]]:
             "p_mcnemar": row.p_value,
             "p_holm": row.p_holm,
         }
-        for row in rows
+        for row in by_worst_case(rows)
     ]
 
 

@@ -392,6 +392,7 @@ NOT_THESE = {
     "render",
     "page",
     "export",
+    "radius",
     "train",
     "attack",
     "verify",
@@ -405,6 +406,7 @@ DEVICES: dict[str, list[str | Path]] = {
     "check": ["k_gt", "--set", "eta_c=0.1"],
     "diagnose": [],
     "score": ["images.safetensors", "--model", "mnist/k_gt", "--eps", "0.1"],
+    "submit": ["."],
 }
 
 

@@ -188,8 +188,25 @@ def test_gains_misses_and_tests_are_those_of_the_images(made: Made, entry: zoo.E
         broke, missed = (int(x.sum()) for x in (~row.mine.right & fgsm.right, row.mine.right & ~fgsm.right))
         assert (row.gained, row.missed, row.best) == (broke, missed, fgsm)
         assert row.p_value == mcnemar(broke, missed)
+        assert row.worst.equal(row.mine.right & fgsm.right)
     values = [row.p_value for row in rows if row.p_value is not None]
     assert [row.p_holm for row in rows] == holm(values)
+
+
+def test_the_networks_of_a_data_set_stand_by_their_worst_case() -> None:
+    def row(model: str, mine: list[bool], rival: list[bool]) -> compare.Row:
+        measured = [
+            compare.Measured(name, torch.tensor(right), 1, 1, ()) for name, right in (("m", mine), ("r", rival))
+        ]
+        return compare.Row(model, 1.0, "Linf", 0.1, measured[0], (measured[1],), p_value=1.0, p_holm=1.0)
+
+    weak = row("mnist/weak", [True, True, False], [False, True, True])  # 1 of 3 is left
+    firm = row("mnist/firm", [True, True, False], [True, True, False])  # 2 of 3
+    other = row("digits/other", [False] * 3, [False] * 3)
+    assert compare.by_worst_case([weak, other, firm]) == [firm, weak, other]  # data sets as they came
+    assert [each["worst_case"] for each in compare.document([weak, firm])] == pytest.approx([2 / 3, 1 / 3])
+    said = compare.text([weak, firm])
+    assert said.index("mnist/firm") < said.index("mnist/weak") and "worst case   66.7" in said
 
 
 def test_mcnemar_and_holm_are_those_of_the_textbook() -> None:
