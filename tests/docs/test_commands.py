@@ -123,7 +123,9 @@ def test_every_printed_command_that_is_short_can_be_pasted(copy: Path, monkeypat
         code, said = typed(command, copy, monkeypatch)
         assert code == 0, f"{command}\n{said}"
     changed = repository.git("status", "--porcelain", root=copy).decode().splitlines()
-    assert [line for line in changed if not line.startswith("A ")] == []  # all that was made is ignored
+    # All that was made is ignored, and what was rendered anew is as it was; the page links to the shelves of a checkout
+    # only, and these commands ran from another one.
+    assert {line for line in changed if not line.startswith("A ")} <= {"AM tables/index.html"}
 
 
 def test_what_is_called_long_is_printed_somewhere_and_tried_in_small() -> None:
