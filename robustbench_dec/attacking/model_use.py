@@ -56,8 +56,10 @@ def untouched(model: nn.Module, seed: int) -> Iterator[None]:
         random.setstate(python_state)
         np.random.set_state(numpy_state)
         torch.set_default_dtype(dtype)
-        torch.use_deterministic_algorithms(exact, warn_only=torch.is_deterministic_algorithms_warn_only_enabled())
-        torch.set_float32_matmul_precision(precision)
+        if torch.are_deterministic_algorithms_enabled() != exact:  # which loads a good deal of torch
+            torch.use_deterministic_algorithms(exact)
+        if torch.get_float32_matmul_precision() != precision:
+            torch.set_float32_matmul_precision(precision)
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
         for p, flag, grad in parameters:

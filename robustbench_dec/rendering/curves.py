@@ -42,7 +42,7 @@ def curves(runs: pd.DataFrame, stem: Path, measured: str = "") -> dict[Path, byt
     datasets = titles.in_order(runs["dataset"], data.titles())
     methods = titles.in_order(runs["method"], titles.methods())
     colours = style.colours(methods)
-    seeds = runs["seed"].nunique()
+    seeds = runs.groupby(["dataset", "method"])["seed"].nunique()
     axes = _axes(runs)
     with style.sheet():
         figure = Figure(figsize=(2.6 + 2.9 * len(axes), 0.7 + 2.5 * len(datasets)), layout="constrained")
@@ -66,7 +66,8 @@ def curves(runs: pd.DataFrame, stem: Path, measured: str = "") -> dict[Path, byt
             if falls:
                 words = "\n".join(["Falls as training goes on:", *falls])
                 panels[-1].text(1.05, 0, words, transform=panels[-1].transAxes, fontsize=6.5, color="0.35", va="bottom")
-        band = f"Lines: mean over up to {seeds} seeds. Bands: minimum to maximum." if seeds > 1 else "One seed."
+        many = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
+        band = f"Lines: mean over {many} seeds. Bands: minimum to maximum." if seeds.max() > 1 else "One seed."
         note = "\n".join(line for line in (measured, f"Accuracy of the mean network. {band}") if line)
         figure.supxlabel(note, fontsize=7, color="0.35", x=0.01, ha="left")
         return {stem.with_name(f"{stem.name}-curves.{kind}"): style.drawn(figure, kind) for kind in ("png", "pdf")}
