@@ -89,7 +89,7 @@ def test_code_is_linked_from_a_page_in_the_checkout_only(results: Path, tmp_path
 
 def test_figures_and_table_1_have_their_place(placed: str, written: str) -> None:
     (section,) = re.findall(r'<section id="paper".*?</section>', placed, re.DOTALL)
-    assert section.count('<img src="data:image/png') == 2 and section.count("<tr>") > 10 and "Dec-FedTrack" in section
+    assert section.count('<img src="data:image/png') == 3 and section.count("<tr>") > 10 and "Dec-FedTrack" in section
     assert "\\frac" not in section and "κ" in section
     assert 'id="paper"' not in written  # nothing lies beside it
 
