@@ -81,6 +81,12 @@ def test_objects_have_their_radius_and_classes_get_each(model: nn.Module) -> Non
     assert weak.robust_acc > run(model, a_function).robust_acc
 
 
+def test_an_object_is_judged_in_its_own_norm(model: nn.Module) -> None:
+    apgd = torchattacks.APGD(model, norm="L2", eps=0.5, steps=2, n_restarts=1)
+    (cell,) = run(model, [apgd]).cells
+    assert cell.outcome.ball == ("L2", 0.5) and cell.attack.settings()["norm"] == "L2" and "budget" not in cell.flags
+
+
 def test_settings_of_an_object_that_cannot_reach_its_radius_are_told(model: nn.Module) -> None:
     (cell,) = run(model, torchattacks.PGD(model, eps=0.1, alpha=0.001, steps=4)).cells
     assert cell.flags == ("short_steps",)

@@ -368,6 +368,8 @@ def test_results_elsewhere_take_their_tables_and_their_page_with_them(
         (["--eps", "0.1", "--problem-set", "eps=0.3"], "eps is given twice"),
         (["--eps", "99"], "at most 1 for images"),
         (["--speed", "3"], "--speed"),
+        (["--set", "K=2", "--set", "K=3"], "--set K is given twice, as 2 and as 3"),
+        (["--set", "K=true"], "setting 'K' cannot be 'true'"),
         (["--timeout", "nan"], "--timeout is a number of seconds from 1 to 86400, not nan$"),
         (["--timeout", "0"], "--timeout is a number of seconds from 1 to 86400, not 0$"),
         (["--save-seconds", "soon"], "--save-seconds is a number of seconds from 0 to 1e\\+09, not soon$"),
@@ -475,6 +477,21 @@ def test_a_run_that_holds_no_images_out_is_trained_to_its_end(command: Run, tmp_
     assert code == 0, err
     (record,) = (tmp_path / "out" / "runs").glob("*/run.json")
     assert files.read_sealed(record)["classifier"]["clean"]["validation"] is None
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (["--model", ""], "a pattern of the zoo such as mnist/*, a run's folder or a .safetensors file, not ''"),
+        (["--eps", "5"], "an Linf radius of 5 cannot be meant for images in [0, 1]"),
+        (["--attack", "torchattacks:Pixle", "--eps", "0.1"], "an L0 radius is a whole number of pixels, not 0.1"),
+    ],
+)
+def test_a_comparison_that_cannot_be_is_refused_in_one_sentence(
+    words: list[str], sentence: str, refused: Callable[..., str]
+) -> None:
+    attack = [] if "--attack" in words else ["--attack", "fgsm"]
+    assert sentence in refused("compare", *attack, *words)
 
 
 def test_auditing_what_is_not_there_is_refused(refused: Callable[..., str]) -> None:

@@ -75,6 +75,15 @@ def test_an_edited_problem_file_is_another_run(tmp_path: Path) -> None:
     assert specified(name=f"{path}:Mine").id != before
 
 
+def test_classes_of_one_file_have_names_of_their_own(tmp_path: Path) -> None:
+    head, decorator, body = TRAINER.partition("@dataclass")
+    both = f"{head}{decorator}{body}\n    {decorator}{body.replace('Mine', 'Yours')}"
+    file = written(tmp_path / "mine.py", both)
+    first, second = (specified(f"{file}:{name}") for name in ("Mine", "Yours"))
+    assert (first.method, second.method) == ("mine_Mine", "mine_Yours")
+    assert "-mine_Mine-s0-" in first.id and "-mine_Yours-s0-" in second.id
+
+
 def test_the_path_as_typed_is_no_part_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer, problem = written(tmp_path / "a" / "mine.py", TRAINER), written(tmp_path / "b" / "ours.py", PROBLEM)
     monkeypatch.chdir(tmp_path)
