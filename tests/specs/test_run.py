@@ -108,6 +108,14 @@ def test_a_source_that_is_edited_while_it_trains_changes_nothing_under_the_run(t
     assert train(run, Results(tmp_path / "results"), QUIET).record == trained.record  # and it is found again
 
 
+def test_a_source_that_is_edited_before_it_trains_changes_nothing_under_the_run(tmp_path: Path) -> None:
+    trainer, problem = written(tmp_path / "mine.py", TRAINER), written(tmp_path / "ours.py", PROBLEM)
+    run = specified(str(trainer), name=str(problem))
+    for path in (trainer, problem):
+        path.write_text("raise RuntimeError('half written')\n")
+    assert train(run, Results(tmp_path / "results"), QUIET).id == run.id
+
+
 def test_a_worker_refuses_a_run_whose_source_was_edited_on_the_way(tmp_path: Path) -> None:
     path = written(tmp_path / "mine.py", TRAINER)
     run = specified(str(path))
