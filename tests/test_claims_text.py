@@ -1,5 +1,6 @@
 """What docs/reproduction.md says of Figures 1 and 2 and of Table 1 is read from their files."""
 
+import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -348,3 +349,27 @@ def test_what_lies_beyond_the_smallest_ratio_is_said() -> None:
 def test_what_the_text_says_of_table_1_is_in_its_files() -> None:
     for sentence in sentences_of_table_1():
         assert sentence in said(), sentence
+
+
+# --- made anew --------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_said_of_runs_made_anew_is_in_their_file() -> None:
+    anew = pd.read_csv(ROOT / "benchmarks" / "reproduced.csv").set_index("what")
+    assert (anew["same_costs"] == anew["runs"]).all()
+    table1, phishing = anew.loc["table1"], anew.loc["phishing"]
+    assert f"({phishing['anew']} instead of {phishing['committed']})" in said()
+    assert f"All {table1['runs']} and {phishing['runs']} runs have the same costs" in said()
+    assert table1["apart"] < 2e-11 and phishing["apart"] < 2e-6
+    assert "Table 1's floors differ by at most 2e-11, Phi by at most 2e-6" in said()
+
+
+def test_the_times_are_those_of_their_file_and_phishings_share_that_of_the_records() -> None:
+    times = pd.read_csv(ROOT / "benchmarks" / "reproduced_times.csv")
+    printed = rows("`make", "`robustbench-dec")
+    for row in times.itertuples():
+        assert [f"`{row.command}`", str(row.runs), str(row.core_seconds), str(row.clock_seconds)] in printed
+    points = pd.read_csv(ROOT / "tables" / "figures.csv", usecols=["dataset", "run_id"]).drop_duplicates()
+    records = [json.loads((ROOT / "results" / "runs" / run / "run.json").read_text()) for run in points["run_id"]]
+    seconds = pd.DataFrame(records).groupby("dataset")["wall_s"].sum()
+    assert 6.5 < seconds.sum() / seconds["phishing"] < 7.5
