@@ -86,9 +86,9 @@ lint: .venv/tested
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
-# Lint goes on beside the tests, and there is a worker more than cores: some tests wait for a process or a time-out.
+# Lint goes on beside the tests; all of them have a worker more than cores, as some wait for a process or a time-out.
 BESIDE_LINT = @$(MAKE) --no-print-directory --jobs 2 lint
-WORKERS = -n $(shell echo $$(( $$(nproc 2>/dev/null || sysctl -n hw.ncpu) + 1 ))) --dist worksteal
+ONE_MORE = $(shell echo $$(( $$(nproc 2>/dev/null || sysctl -n hw.ncpu) + 1 )))
 
 test: .venv/tested .venv/docs/installed  # lint and all tests, on all cores
 	$(BESIDE_LINT) all-tests
@@ -97,10 +97,10 @@ quick: .venv/tested  # lint and the fast tests of every room: under a minute
 	$(BESIDE_LINT) fast-tests
 
 all-tests: .venv/tested .venv/docs/installed
-	$(BIN)/python -m pytest $(WORKERS)
+	$(BIN)/python -m pytest -n $(ONE_MORE) --dist worksteal
 
 fast-tests: .venv/tested
-	$(BIN)/python -m pytest $(WORKERS) -m "not slow and not ranks and not browser"
+	$(BIN)/python -m pytest -n logical --dist worksteal -m "not slow and not ranks and not browser"
 
 bench: setup  # attack_strength attacks the zoo
 	$(BIN)/python benchmarks/training_speed.py

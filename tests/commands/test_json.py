@@ -79,6 +79,7 @@ def test_every_command_that_prints_numbers_has_json() -> None:
         assert has != (name in SILENT), f"{name}: --json, or a reason why not"
 
 
+@pytest.mark.slow
 def test_a_diagnosis_is_told_to_programs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

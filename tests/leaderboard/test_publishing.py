@@ -51,6 +51,7 @@ def listed(made: Made, monkeypatch: pytest.MonkeyPatch) -> Made:
     return made
 
 
+@pytest.mark.slow
 def test_a_run_attacked_in_place_is_on_the_leaderboard_once_it_is_published_and_no_longer_when_withdrawn(
     listed: Made,
 ) -> None:
@@ -125,6 +126,7 @@ def test_a_run_keeps_its_average_network_and_is_attacked_without_its_checkpoint(
         run("attack", whole.folder, "--attack", "fgsm", "--eps", "0.4")
 
 
+@pytest.mark.slow
 def test_a_table_that_is_not_on_the_list_changes_neither_leaderboard_nor_page(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +144,7 @@ def test_a_table_that_is_not_on_the_list_changes_neither_leaderboard_nor_page(
     assert rows(made.results) == []
 
 
+@pytest.mark.slow
 def test_what_cannot_be_published_is_one_sentence_and_changes_nothing(listed: Made, tmp_path: Path) -> None:
     folder = listed.folders[0]
     (tmp_path / "empty").mkdir()

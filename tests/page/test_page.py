@@ -80,6 +80,7 @@ def test_links_lead_to_sections_to_papers_and_to_files_that_are_there(placed: st
     assert all((tracked / "tables" / file).is_file() for file in files)
 
 
+@pytest.mark.slow
 def test_code_is_linked_from_a_page_in_the_checkout_only(results: Path, tmp_path: Path) -> None:
     here = embedded(page.render(Results(results), folder=ROOT / "tables"))["parts"]
     assert {part["code"] for part in here} >= {"../trainers/k_gt.py", "../attacks/uap.py"}

@@ -33,6 +33,7 @@ def test_the_band_is_that_of_another_seed_of_the_same_runs() -> None:
     assert compared(table(0.7, 6), table(0.7 + 0.9 * half, 6)).outside == 1  # more seeds, a narrower band
 
 
+@pytest.mark.slow
 def test_a_band_covers_as_many_seeds_as_it_says() -> None:
     import numpy as np
 
