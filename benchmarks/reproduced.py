@@ -1,11 +1,11 @@
 """Figures and Table 1 made anew elsewhere, held against the committed runs: how far apart are they?
 
-    make table1 RESULTS=out; make figures RESULTS=out SEEDS=1
+    make table1 RESULTS=out; make figures RESULTS=out DATASET=phishing SEEDS=1
     python benchmarks/reproduced.py out            writes benchmarks/reproduced.csv
 
 A row for Table 1 and for each data set of the figures: runs that are in both places, how many have the same costs at
 every measured point, how many the same numbers, and the largest relative difference of ||grad Phi||'s floor (Table 1)
-or of Phi (figures); where both were made.
+or of Phi (figures); where both were made; and whether the table that is printed is the same.
 """
 
 import json
@@ -58,6 +58,8 @@ def _read(path: Path) -> Any:
 def main() -> None:
     results, anew = HERE.parent / "results", Path(sys.argv[1])
     rows = [table1(results / "table1", anew / "table1"), *figures(results / "runs", anew / "runs")]
+    printed = [(folder / "table1.csv").read_bytes() for folder in (HERE.parent / "tables", anew)]
+    rows[0]["same_file"] = printed[0] == printed[1]
     print(pd.DataFrame(rows).to_string())
     text = pd.DataFrame(rows).to_csv(index=False, lineterminator="\n", float_format="%.2g")
     files.write_text(HERE / "reproduced.csv", text)

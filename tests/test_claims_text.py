@@ -361,6 +361,7 @@ def test_what_is_said_of_runs_made_anew_is_in_their_file() -> None:
     assert f"({phishing['anew']} instead of {phishing['committed']})" in said()
     assert f"All {table1['runs']} and {phishing['runs']} runs have the same costs" in said()
     assert table1["apart"] < 2e-11 and phishing["apart"] < 2e-6
+    assert table1["same_file"] and "Table 1 came out byte for byte as it is here" in said()
     assert "Table 1's floors differ by at most 2e-11, Phi by at most 2e-6" in said()
 
 
