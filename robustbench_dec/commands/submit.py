@@ -39,7 +39,7 @@ def score(
         raise BadInput(f"images are scored at one radius, not at {len(asked)}; give one --eps")
     (radius,) = asked
     wanted = Images(images, norm, radius, n_examples)
-    entries = zoo.chosen(model, known)
+    entries = zoo.chosen(model, own, known)
     if len(entries) != 1:
         raise BadInput(f"images are scored on one network, but '{model}' names {len(entries)}; name one")
     record = scored(wanted, entries[0], own, device=checked(device))

@@ -27,7 +27,7 @@ def add(
     entry = zoo.add(folder, name, Store(results).zoo)
     size = entry.checkpoint.stat().st_size / 1000
     beside = " and ".join(["its card", *(["its source"] if len(entry.files) > 2 else [])])
-    typer.echo(f"wrote {entry.checkpoint} ({size:.0f} kB, sha256 {entry.sha256[:12]}), {beside}")
+    typer.echo(f"wrote {entry.checkpoint} ({size:.0f} kB, sha256 {entry.sha256[:12]}) with {beside}")
 
 
 @app.command("list")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from robustbench_dec.attack import NORMS
 from robustbench_dec.errors import BadInput
 from robustbench_dec.store.records import CellRecord, RunRecord
 from robustbench_dec.store.results import Results
@@ -71,6 +72,8 @@ def curve(run: RunRecord, cells: Sequence[CellRecord]) -> RadiusCurve:
 
 def curves(results: Results, pattern: str = "*", norm: str = "Linf", n_examples: int = 1) -> list[RadiusCurve]:
     """Of every network whose run's id matches, the most robust first; cells of fewer images are left out."""
+    if norm not in NORMS:
+        raise BadInput(f"no norm '{norm}'; there are: {', '.join(NORMS)}")
     found: dict[str, tuple[RunRecord, list[CellRecord]]] = {}
     for cell in results.cells():
         record = cell.record

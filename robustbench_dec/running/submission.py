@@ -49,11 +49,11 @@ def add(
     device: str = "cpu",
     limits: Limits = Limits(),  # noqa: B008 (frozen)
 ) -> Added:
-    """Measure it, hold its claim against that, and add it to `results`; networks are looked for in `stored`."""
+    """Measure it, hold its claim against that, and add it to `results`; networks are looked for in both."""
     if submission.claim.kind == "network":
         added = _network(submission, results, device)
     else:
-        entries = zoo.chosen(str(submission.claim.model), stored)
+        entries = zoo.chosen(str(submission.claim.model), results, stored)
         if len(entries) != 1:
             raise BadInput(
                 f"a submission is about one network, but '{submission.claim.model}' names {len(entries)}; name one"

@@ -141,14 +141,14 @@ def found_of_run(run: Run) -> Entry | None:
     return None
 
 
-def chosen(pattern: str, results: Results) -> list[Entry]:
-    """Entries of these results' zoo and of the shipped one; or the network that a path leads to."""
+def chosen(pattern: str, *results: Results) -> list[Entry]:
+    """Entries of these results' zoos and of the shipped one; or the network that a path leads to."""
     if not pattern:
         raise BadInput("--model is a pattern of the zoo such as mnist/*, a run's folder or a .safetensors file, not ''")
     path = Path(pattern)
     if path.exists() or path.suffix in (".safetensors", ".pt", ".pth", ".pkl"):
         return [from_path(path)]
-    return entries(pattern, results.zoo, home())
+    return entries(pattern, *(each.zoo for each in results), home())
 
 
 def add(folder: Path, name: str, zoo: Path) -> Entry:
@@ -160,6 +160,8 @@ def add(folder: Path, name: str, zoo: Path) -> Entry:
 def copy(entry: Entry, name: str, zoo: Path) -> Entry:
     """The same network under a name in another zoo, after its bytes were checked."""
     path = _place(name, entry.record, zoo)
+    if path.is_file() and files.sha256(path) != entry.sha256:
+        raise BadInput(f"{path} is another network; give this one another name than {name}")
     network = files.verified(entry.checkpoint, entry.sha256)
     source = entry.checkpoint.with_suffix(SOURCE)
     entry._check_source()

@@ -70,3 +70,5 @@ def test_networks_without_such_cells_are_refused_in_one_sentence(finished: Made)
     for pattern, norm, images in (("mnist-*", "Linf", 1), ("*", "L2", 1), ("*", "Linf", 41)):
         with pytest.raises(BadInput, match="has stored attacks in"):
             curves(Results(finished.results), pattern, norm, images)
+    with pytest.raises(BadInput, match="no norm 'l2'; there are: Linf"):
+        curves(Results(finished.results), norm="l2")

@@ -112,6 +112,10 @@ def test_a_network_is_judged_by_a_forward_pass_and_not_by_its_card(
     assert added.entry.name == "digits/theirs" and added.accuracy == pytest.approx(clean.mean_model)
     (listed,) = zoo.entries("digits/*", out / "zoo")
     assert files.sha256(listed.checkpoint) == entry.sha256
+    other = zoo.add(made.folders[1], "digits/theirs", tmp_path / "other")
+    with pytest.raises(BadInput, match="is another network; give this one another name than digits/theirs"):
+        zoo.copy(other, "digits/theirs", out / "zoo")
+    assert zoo.chosen("digits/theirs", Results(tmp_path / "none"), Results(out)) == [listed]
 
 
 def test_what_is_no_submission_is_refused_in_one_sentence(tmp_path: Path) -> None:
