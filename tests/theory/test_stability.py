@@ -95,7 +95,10 @@ def test_numbers_in_the_text_about_agreement_are_computed() -> None:
     root = np.sqrt(topology.spectral_rate(W))
     eta = (1 - root) / (1 + root)
     overwritten = np.linalg.matrix_power((1 + eta) * W - eta * np.eye(20), 2)
-    assert f"spectral norm {np.linalg.norm(overwritten - 1 / 20, 2):.2f} on a lazy ring of 20 with K = 2" in said
+    assert (
+        f"spectral norm {np.linalg.norm(overwritten - 1 / 20, 2):.2f} on the lazy ring of 20 with pi = 1/3 and K = 2"
+        in said
+    )
     gap = 1 - np.linalg.eigvalsh(topology.build("ring", 8, "lazy", 0.999))[-2]
     assert f"1 - lambda_2 = {gap:.0e}".replace("e-0", "e-") in said
     assert f"second moment by {0.25 * 4 + 0.25:.2f} a step" in said  # p = q = 1/2: both coins' cases, squared
