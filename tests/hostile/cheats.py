@@ -87,11 +87,12 @@ class PatchesTorch(Idle):
 
 
 class FindsTheJudge(Idle):
-    """Looks for every network in memory."""
+    """Looks for every network in memory that is of the size of its own; the others belong to other tests."""
 
     def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        mine = sum(p.numel() for p in model.parameters())
         for found in gc.get_objects():
-            if issubclass(type(found), nn.Module):
+            if issubclass(type(found), nn.Module) and sum(p.numel() for p in found.parameters()) == mine:
                 with torch.no_grad():
                     for p in found.parameters():
                         p.zero_()
