@@ -97,9 +97,14 @@ def sentence() -> str:
     if not path.exists():
         return ""
     ratio = pd.read_csv(path).set_index(["work", "library"])["ratio"]
-    rounds = " and ".join(f"{ratio['round', name]:.1f} ({title})" for name, title in TITLES["round"].items())
-    cells = ", ".join(f"{ratio['pgd', name]:.1f} ({title})" for name, title in TITLES["pgd"].items())
-    return f"A round takes other simulators {rounds} times as long, PGD takes other libraries {cells} times as long."
+
+    def times(work: str, titles: str) -> str:
+        return ", ".join(f"{title} {ratio[work, name]:.1f}" for name, title in TITLES[titles].items())
+
+    return (
+        f"Against this suite, a round takes {times('round', 'round')} times as long; PGD takes {times('pgd', 'pgd')} "
+        f"times; FGSM {times('fgsm', 'pgd')} times (this suite also judges)."
+    )
 
 
 def filled(text: str) -> str:
