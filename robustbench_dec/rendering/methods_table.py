@@ -153,12 +153,17 @@ def _notes(specification: Spec, blocks: Blocks) -> list[str]:
 def _texts(row: Row, columns: Sequence[str]) -> list[str]:
     if not any(row.measures.values()):
         return ["diverged", *["--"] * (len(columns) - 1 + len(COSTS))]
+    return [*accuracies(row, columns), *(f"{row.costs[name]:,.0f}" for name in COSTS)]
+
+
+def accuracies(row: Row, columns: Sequence[str]) -> list[str]:
+    """A row's measures in percent, mean and standard deviation over seeds."""
     texts = []
     for name in columns:
         mean = row.mean(name)
         spread = f" ± {100 * mean.std:.1f}" if mean.seeds > 1 else ""
         texts.append(f"{100 * mean.mean:.1f}{spread}" if mean.seeds else "--")
-    return [*texts, *(f"{row.costs[name]:,.0f}" for name in COSTS)]
+    return texts
 
 
 def _csv(blocks: Blocks, columns: Sequence[str]) -> str:

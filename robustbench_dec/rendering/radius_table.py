@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from robustbench_dec import files, titles
 from robustbench_dec.rendering import style
 from robustbench_dec.rendering.blocks import column_title
-from robustbench_dec.rendering.methods_table import CLEAN, NODE, WORST, Row, measure
+from robustbench_dec.rendering.methods_table import CLEAN, NODE, WORST, Row, accuracies, measure
 from robustbench_dec.rendering.text import (
     LATEX_NEEDS,
     escape_latex,
@@ -83,15 +83,6 @@ def _notes(specification: Spec) -> list[str]:
     ]
 
 
-def _texts(row: Row, columns: Sequence[str]) -> list[str]:
-    texts = []
-    for name in columns:
-        mean = row.mean(name)
-        spread = f" ± {100 * mean.std:.1f}" if mean.seeds > 1 else ""
-        texts.append(f"{100 * mean.mean:.1f}{spread}" if mean.seeds else "--")
-    return texts
-
-
 def _csv(specification: Spec, blocks: dict[str, Rows]) -> str:
     lines = []
     for block in specification.blocks:
@@ -108,7 +99,7 @@ def _markdown(specification: Spec, blocks: dict[str, Rows], notes: Sequence[str]
     parts = [escape_markdown(specification.caption)]
     for block in specification.blocks:
         columns = _columns(block)
-        body = [[escape_markdown(row.title), *_texts(row, columns)] for row in blocks[block.title].values()]
+        body = [[escape_markdown(row.title), *accuracies(row, columns)] for row in blocks[block.title].values()]
         head = ["Trained", *(escape_markdown(name) for name in columns)]
         parts += [f"### {escape_markdown(block.title)}", grid(head, body)]
     return "\n\n".join([*parts, *(escape_markdown(note) for note in notes)]) + "\n"
@@ -121,7 +112,7 @@ def _latex(specification: Spec, blocks: dict[str, Rows], notes: Sequence[str], l
         lines += [r"\midrule"] * bool(lines)
         lines += [latex_row([escape_latex(block.title), *map(escape_latex, columns)]), r"\midrule"]
         for row in blocks[block.title].values():
-            lines.append(latex_row(map(escape_latex, [row.title, *_texts(row, columns)])))
+            lines.append(latex_row(map(escape_latex, [row.title, *accuracies(row, columns)])))
     width = max(len(_columns(block)) for block in specification.blocks)
     caption = escape_latex(specification.caption)
     return (
