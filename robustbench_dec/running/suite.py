@@ -63,7 +63,11 @@ def listed(specification: Spec) -> list[Work]:
                 for spec in block.attacks
                 for attack in spec.build()
             ),
-            may_diverge=specification.layout == "methods" or specification.steps is not None,
+            may_diverge=(
+                specification.layout == "methods"
+                or specification.steps is not None
+                or specification.protocol is not None  # settings were chosen by a rule, on another seed
+            ),
         )
         for block, run in specification.runs()
     ]
