@@ -18,6 +18,7 @@ from tests.support.once import once
 from tests.support.tiny import TABLE, Made
 
 os.environ["OMP_NUM_THREADS"] = "1"  # for what tests start: the workers have the cores already
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # for them too: make installs nothing compiled
 torch.set_num_threads(1)
 
 # Nothing is timed. In CI the examples are the same every time; elsewhere each session tries new ones.
