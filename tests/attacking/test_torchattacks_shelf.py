@@ -97,7 +97,7 @@ def test_what_needs_more_classes_is_refused_with_a_sentence(name: str, settings:
         evaluate(built(name, **settings), model, images, labels)
 
 
-@pytest.mark.parametrize("name", ["APGD", "FAB", "Square", "DeepFool"])
+@pytest.mark.parametrize("name", ["APGD", pytest.param("FAB", marks=pytest.mark.slow), "Square", "DeepFool"])
 def test_two_classes_are_enough_for_the_others(name: str) -> None:
     model = network((1, 28, 28), 2)
     images, labels = images_for(model, (1, 28, 28))

@@ -346,6 +346,7 @@ def test_without_training_images_there_is_no_uap(model: nn.Module, images: Tenso
 # The harness
 
 
+@pytest.mark.slow
 def test_passes_are_counted_for_the_images_that_are_attacked(
     model: nn.Module, images: Tensor, labels: Tensor, training: Training
 ) -> None:
@@ -474,6 +475,7 @@ def test_only_images_that_are_right_are_attacked_and_no_attack_earns_points(
     assert torch.cat(attack.given).equal(images[::3])
 
 
+@pytest.mark.slow
 def test_bytes_and_floats_are_attacked_alike_and_batches_do_not_matter(
     model: nn.Module, images: Tensor, labels: Tensor
 ) -> None:

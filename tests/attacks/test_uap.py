@@ -75,6 +75,7 @@ def test_the_strongest_perturbation_of_a_linear_network_is_found() -> None:
     assert outcome.perturbation is not None and torch.equal(outcome.perturbation.sign(), strongest.sign())
 
 
+@pytest.mark.slow
 def test_at_other_radii_of_a_sweep_it_is_found_too() -> None:
     network = Linear()
     images, labels = images_of_linear(network)
@@ -169,6 +170,7 @@ def test_decaying_steps_shrink_to_nothing(model: nn.Module, training: Training) 
     assert near.abs().max() == pytest.approx(0.025) and far.abs().max() == pytest.approx(0.04)
 
 
+@pytest.mark.slow
 def test_a_radius_that_starts_from_another_gives_the_same_whether_that_one_is_stored_or_not(
     model: nn.Module, images: Tensor, labels: Tensor, training: Training
 ) -> None:

@@ -601,6 +601,7 @@ def test_a_truncated_data_file_is_named_and_if_there_is_no_other_refused(
         assert sentence.startswith("robustbench-dec: cannot obtain train-images-idx3-ubyte")
 
 
+@pytest.mark.slow
 def test_who_holds_which_labels_is_told_and_drawn(command: Run, refused: Callable[..., str], tmp_path: Path) -> None:
     code, out, err = command("data", "digits", "--split", "classes(2)", "--nodes", "10", "--plot", "--out", "here")
     assert code == 0, err

@@ -39,7 +39,7 @@ LONG = {
     r"^source ": Long("the tests' own environment is active", "Makefile", "BIN := .venv/bin"),
     r"^tensorboard ": Long("serves until it is stopped", "tests/commands/test_json.py", "EventAccumulator"),
     r"pip (install|wheel)": Long("needs an environment", "tests/docs/test_wheel.py", '"install"'),
-    r"^torchrun ": Long("starts processes", "tests/own/test_own_run.py", "torch.distributed.run"),
+    r"^torchrun ": Long("starts processes", "tests/networks/test_ranks.py", "start=fresh_torchrun"),
     r"robustbench-dec table ": Long("minutes to hours", "tests/own/test_own_run.py", '"table"'),
     r"robustbench-dec tune ": Long("hours", "tests/rendering/test_figures.py", '"tune"'),
     r"train .*--dataset (mnist|cifar10|a9a)": Long("data are fetched", "tests/data/test_data.py", "fetch("),

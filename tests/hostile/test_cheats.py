@@ -264,6 +264,7 @@ def test_a_shift_handed_over_is_its_y(model: nn.Module, images: Tensor, labels: 
     assert outcome.robust.equal(outcome.clean)
 
 
+@pytest.mark.slow
 def test_a_limit_of_passes_is_held_here(model: nn.Module, images: Tensor, labels: Tensor, training: Any) -> None:
     """An attack whose passes are limited does not get the weights, and is not asked how many it took."""
     for name in ASKS_TOO_OFTEN:

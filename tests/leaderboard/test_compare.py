@@ -236,6 +236,7 @@ def test_a_class_in_the_manner_of_torchattacks_runs_with_the_settings_in_its_fil
     assert row.mine.forwards == pytest.approx(6 * row.clean)
 
 
+@pytest.mark.slow
 def test_a_saved_perturbation_and_a_trainers_y_are_attacks(made: Made, entry: zoo.Entry, tmp_path: Path) -> None:
     y = made.folders[1] / "perturbation.safetensors"
     for source in (y, entry.checkpoint):  # the run's file, and the zoo's, which holds the same y

@@ -164,7 +164,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on three processes of which rank 1 was killed in round 4, what they said, and the run undisturbed."""
 
     def kill(home: Path) -> None:
-        done = fresh_torchrun(3, *TRAIN, *fatal(home, "SIGKILL"), "--results", str(home / "results"))
+        done = torchrun(3, *TRAIN, *fatal(home, "SIGKILL"), "--results", str(home / "results"))
         assert done.returncode != 0
         (home / "said").write_text(done.stderr)
         (home / "alone").mkdir()

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +24,7 @@ from robustbench_dec.problems.universal import Universal
 from robustbench_dec.store import zoo
 from robustbench_dec.store.results import Results, Run
 from tests.support import ROOT
+from tests.support.processes import torchrun
 
 TRAINERS = ("dec_fedtrack", "k_gt", "local_sgda")
 WORDS = ("--dataset", "mine/digits.npz", "--model", "mine/net.py:Net", "--problem-set", "width=4", "--nodes", "2",
@@ -103,9 +103,7 @@ def test_a_groupnorm_resnet_on_ones_own_images_goes_all_the_way(command: Callabl
     assert images.dtype == torch.float32 and images.unique().tolist() == [k / 16 for k in range(17)]  # as they are
     assert model(images).allclose(first.model()(images), atol=1e-5)
 
-    launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    words = ["-m", "robustbench_dec", "train", *WORDS, "--set", "eta_c=0.1", "--results", "ranks"]
-    done = subprocess.run([*launched, *words], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = torchrun(2, "-m", "robustbench_dec", "train", *WORDS, "--set", "eta_c=0.1", "--results", "ranks")
     assert done.returncode == 0, done.stderr
     together = Run(tmp_path / "ranks" / "runs" / first.record.id)
     assert together.record.processes_used == (2,)

@@ -304,6 +304,7 @@ def test_the_trials_file_is_what_the_command_writes_if_trials_give_these_values(
     )
 
 
+@pytest.mark.slow
 def test_the_second_pages_points_are_those_of_its_committed_runs(
     tracked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from robustbench_dec.leaderboard import gather as leaderboard
+from robustbench_dec.rendering import style
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store.results import Results
 from tests.support import ROOT, by_path, repository
@@ -27,7 +28,10 @@ def test_table_2_is_committed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stem", [*BY_ATTACK, *BY_NETWORK])
-def test_committed_tables_are_rebuilt_from_committed_results(stem: str, tracked: Path, tmp_path: Path) -> None:
+def test_committed_tables_are_rebuilt_from_committed_results(
+    stem: str, tracked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(style, "drawn", lambda figure, kind: b"")  # tests/docs/test_commands.py has them drawn
     path = tracked / "tables" / f"{stem}.toml"
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "runs").symlink_to(tracked / "results" / "runs")

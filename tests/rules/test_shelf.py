@@ -298,7 +298,9 @@ def checked(*words: str) -> Any:
     return CliRunner().invoke(app, ["check", *words])
 
 
-@pytest.mark.parametrize("name", shelf.names("attack"))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "fgsm")) for name in shelf.names("attack")]
+)
 def test_attacks_of_the_shelf_keep_the_promises_that_check_asks_for(name: str) -> None:
     quick = {
         "uap": ["--set", "steps=40", "--set", "search=0", "--set", "sga=0"],
@@ -318,6 +320,7 @@ BAD_ATTACKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("promise", BAD_ATTACKS)
 def test_check_sees_every_broken_promise_of_an_attack(promise: str, tmp_path: Path) -> None:
     text = text_of("attack")
@@ -334,6 +337,7 @@ def test_check_names_what_there_is() -> None:
     assert isinstance(error, BadInput) and "no trainer or attack 'adam'; there are trainers: dec_fedtrack" in str(error)
 
 
+@pytest.mark.slow
 def test_the_examples_are_short_and_work_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for kind, name in (("trainer", "mine.py:Mine"), ("attack", "momentum.py:Momentum")):

@@ -137,6 +137,7 @@ def test_a_finished_run_is_not_trained_again(made: Made, monkeypatch: pytest.Mon
     assert stamps(made.results) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["truncated", "changed"])
 def test_a_damaged_checkpoint_is_detected_and_trained_again(damage: str, tmp_path: Path) -> None:
     run = tiny(rounds=2)
@@ -150,6 +151,7 @@ def test_a_damaged_checkpoint_is_detected_and_trained_again(damage: str, tmp_pat
     assert checkpoint.read_bytes() == whole
 
 
+@pytest.mark.slow
 def test_a_run_whose_folder_was_never_finished_is_not_taken_for_finished(tmp_path: Path) -> None:
     run = tiny(rounds=2)
     folder = train(run, tmp_path)

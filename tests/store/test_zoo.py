@@ -169,6 +169,7 @@ def test_benchmark_measures_any_network() -> None:
     assert (frame["ci_low"] <= frame["robust_acc"]).all() and (frame["robust_acc"] <= frame["ci_high"]).all()
 
 
+@pytest.mark.slow
 def test_benchmark_knows_the_data_of_a_model_of_the_zoo(at_home: zoo.Entry) -> None:
     model = robustbench_dec.load_model("digits/dec_fedtrack")
     attacks: dict[str, dict[str, Any]] = {

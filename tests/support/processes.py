@@ -51,7 +51,7 @@ def torchrun(processes: int, *command: str) -> subprocess.CompletedProcess[str]:
         printed = [Path(folder, name) for name in ("out", "err")]
         for path in printed:
             path.touch()
-        agent = context().Process(target=_agent, args=(options, *map(str, printed)))
+        agent = context().Process(target=_agent, args=(options, os.getcwd(), *map(str, printed)))
         agent.start()
         agent.join(400)
         if agent.exitcode is None:
@@ -61,9 +61,10 @@ def torchrun(processes: int, *command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(options, agent.exitcode or 0, out, err)
 
 
-def _agent(options: list[str], out: str, err: str) -> None:
+def _agent(options: list[str], folder: str, out: str, err: str) -> None:
     from torch.distributed import run
 
+    os.chdir(folder)  # the server has its own
     for descriptor, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), descriptor)
     os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = "3"  # seconds that a stopped rank gets, instead of 30
