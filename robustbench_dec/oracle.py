@@ -62,6 +62,9 @@ class Oracle:
         self.ledger = ledger
         self.device = device
         self.draws = 0
+        self._philox = np.random.Philox(key=[seed, 0])
+        self._stream = np.random.Generator(self._philox)
+        self._position = self._philox.state  # at the start, whatever key and counter are put into it
         shards = problem.shards(nodes, seed)
         if len(self.rows) < nodes:
             shards = tuple(part[self.rows.start : self.rows.stop].clone() for part in shards)
@@ -92,11 +95,11 @@ class Oracle:
             self.draws += 1
             return self.shards
         node = torch.arange(len(self.rows)) if busy is None else busy.places.cpu()
-        rows = [self._indices(self.rows[k], size) for k in node.tolist()]
+        rows = [self._indices(self.rows[k], size) + k * self.m for k in node.tolist()]
         self.draws += 1
-        index = torch.from_numpy(np.stack(rows) if rows else np.zeros((0, size), dtype=np.int64)).to(self.device)
-        node = node.to(self.device)[:, None]
-        return tuple(part[node, index] for part in self.shards)
+        index = torch.from_numpy(np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)).to(self.device)
+        drawn = (part.flatten(0, 1).index_select(0, index) for part in self.shards)
+        return tuple(part.unflatten(0, (len(rows), size)) for part in drawn)
 
     def grad(self, X: Tensor, Y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Gx (n, d) and Gy (n, q) at (X, Y) on `batch`; charged one paired call per sample."""
@@ -125,7 +128,7 @@ class Oracle:
     def grad_y(self, X: Tensor, Y: Tensor, batch: Batch) -> Tensor:
         """Gy (n, q) alone; charged half a call per sample."""
         self.ledger.charge_gradients(batch[0].shape[1], x=False)
-        _, Gy, self.losses = self.problem.grads(X, Y, batch)
+        Gy, self.losses = self.problem.grads_y(X, Y, batch)
         return Gy
 
     def full_grad(self, X: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,4 +156,10 @@ class Oracle:
         return self._generator(node, 0).choice(self.m, size, replace=False, shuffle=False)
 
     def _generator(self, stream: int, kind: int) -> np.random.Generator:
-        return np.random.Generator(np.random.Philox(key=[self.seed, stream], counter=[0, kind, 0, self.draws]))
+        """As new with the key (seed, stream) and the counter (0, kind, 0, draws): made anew, it would cost as much
+        as the draw itself."""
+        place = self._position["state"]
+        place["key"][1] = stream
+        place["counter"][:] = 0, kind, 0, self.draws
+        self._philox.state = self._position
+        return self._stream

@@ -94,6 +94,10 @@ class Problem(Part, ABC):
         Gx, losses = zip(*rows, strict=True)
         return torch.stack(Gx), torch.stack(losses)
 
+    def grads_y(self, X: Tensor, Y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Row i: grad_y f_i at (x_i, y_i) alone, and the loss: (n, q), (n,)."""
+        return self.grads(X, Y, batch)[1:]
+
 
 @dataclass(frozen=True)
 class Classifier(Problem):

@@ -6,7 +6,7 @@ s is convex, piecewise linear and falling, and its slope at tau is -K(tau), K th
 Newton's method from the left of the root never oversteps it, and ends at the exact root (Michelot 1986):
 
     tau = max(max_k y_k - 1, (sum_k y_k - 1) / N)     the second is the root itself if all y_k are above it
-    tau <- tau + (s(tau) - 1) / K(tau)                until K stays the same
+    tau <- tau + (s(tau) - 1) / K(tau)                until s is 1, or K stays the same
 
 By convexity the ratios new / old of s - 1 and of K add up to at most 1, so a step halves one of them at least: there
 are at most about 2 log2 N + 53 steps, and in training 2 to 5. A step is a few passes over the memory, where sorting
@@ -16,7 +16,7 @@ costs N log N comparisons; benchmarks/simplex_projection.py has the times.
 import torch
 from torch import Tensor
 
-BLOCK = 2**18
+BLOCK = 2**19
 """Coordinates that are worked on at a time: few enough to stay in cache from step to step, and not one row a call."""
 
 
@@ -37,27 +37,34 @@ def project(Y: Tensor) -> Tensor:
 
 def _newton(Y: Tensor, excess: Tensor, scratch: Tensor) -> None:
     """Write max(Y - tau, 0) into `excess`, which every step lowers further: so rounding stays that of small numbers."""
-    N = Y.shape[1]
-    from_largest, from_mean = Y.amax(1, keepdim=True) - 1, (Y.sum(1, keepdim=True) - 1) / N
-    tau = torch.maximum(from_largest, from_mean)
-    tau -= 1 * torch.finfo(Y.dtype).eps * tau.abs()  # on the left of the root in spite of rounding
-    torch.sub(Y, tau, out=excess)
-    by_mean = from_mean > from_largest
-    if (by_mean & (Y.amin(1, keepdim=True) > tau)).all():  # so it is in training, most of the time
-        excess.div_(excess.sum(1, keepdim=True))
+    N, eps = Y.shape[1], torch.finfo(Y.dtype).eps
+    tau = _left((Y.sum(1, keepdim=True) - 1) / N)
+    at_root = Y.amin(1, keepdim=True) > tau
+    if at_root.all():  # so it is with full gradients, most of the time
+        s = torch.sub(Y, tau, out=excess).sum(1, keepdim=True)
+        excess.mul_(1 / s)
         return
-    excess.relu_()
-    K = torch.full_like(tau, N + 1).where(~by_mean, N)
+    tau = tau.where(at_root, torch.maximum(tau, _left(Y.amax(1, keepdim=True) - 1)))
+    torch.sub(Y, tau, out=excess).relu_()
+    K = torch.full_like(tau, N + 1).where(~at_root, N)
     while True:
-        K_prev, K = K, torch.sign(excess, out=scratch).sum(1, keepdim=True)
         s = excess.sum(1, keepdim=True)
-        changed = K_prev > K  # never for a NaN, and at most N times, whatever the rounding
+        changed = s > 1 + 2 * eps  # never for a NaN
+        if not changed.any():
+            break
+        K_prev, K = K, torch.sign(excess, out=scratch).sum(1, keepdim=True)
+        changed &= K_prev > K  # at most N times, whatever the rounding
         if not changed.any():
             break
         # A row that is done moves by 0, however long the others take.
-        step = ((s - 1) / K).clamp_min_(0).where(changed, torch.zeros_like(s))
+        step = ((s - 1) / K).where(changed, torch.zeros_like(s))
         excess.sub_(step).relu_()
-    excess.div_(s)  # s is 1 up to rounding
+    excess.mul_(1 / s)  # s is 1 up to rounding
+
+
+def _left(tau: Tensor) -> Tensor:
+    """On the left of the root in spite of rounding."""
+    return tau - torch.finfo(tau.dtype).eps * tau.abs()
 
 
 def project_by_sorting(Y: Tensor) -> Tensor:

@@ -59,8 +59,8 @@ class DecFedTrack(Trainer):
         X, Y = X0, Y0
         for _ in range(self.K):
             Gx, Gy = oracle.grad(X, Y, oracle.draw(self.batch))
-            X = torch.sub(X, Gx + C, alpha=self.eta_c)
-            Y = oracle.project(torch.add(Y, Gy + D, alpha=self.eta_d))
+            X = torch.sub(X, Gx.add_(C), alpha=self.eta_c)
+            Y = oracle.project(torch.add(Y, Gy.add_(D), alpha=self.eta_d))
         K, eta_x, eta_y = self.K, self.eta_s * self.eta_c, self.eta_r * self.eta_d
         Z, R = (X0 - X).div_(K * self.eta_c), (Y - Y0).div_(K * self.eta_d)
         WZ, WR, X, Y = net.mix(Z, R, torch.sub(X0, Z, alpha=K * eta_x), torch.add(Y0, R, alpha=K * eta_y))

@@ -43,6 +43,6 @@ class DMHSGD(Trainer):
         with oracle.ahead():
             Bx_prev, By_prev = oracle.grad(state.X, state.Y, B)
             Bx, By = oracle.grad(X, Y, B)
-        Gx = Bx.add_(state.Gx - Bx_prev, alpha=1 - self.beta_x)
-        Gy = By.add_(state.Gy - By_prev, alpha=1 - self.beta_y)
+        Gx = Bx.sub_(Bx_prev.sub_(state.Gx), alpha=1 - self.beta_x)
+        Gy = By.sub_(By_prev.sub_(state.Gy), alpha=1 - self.beta_y)
         return track(state, X, Y, (Vx, Vy), (Gx, Gy))

@@ -2,9 +2,11 @@
 
 import copy
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 
 from robustbench_dec.ledger import Ledger
@@ -12,8 +14,9 @@ from robustbench_dec.network import Network
 from robustbench_dec.networks import topology
 from robustbench_dec.networks.faults import RELIABLE, Faults
 
-LONG = 2**12
-"""Numbers in a row from which on rows are mixed one by one; below it, a call costs more than the copy it spares."""
+SHORT, LONG = 2**12, 2**15
+"""Numbers in a row up to which the k-th neighbours of all nodes are added at once, and from which on PyTorch shares a
+row's sum between threads."""
 
 
 class SimulatedNetwork(Network):
@@ -67,10 +70,12 @@ class Gossip:
         order = np.argsort(W == 0, axis=1, kind="stable")[:, :degree]  # (n, degree)
         self._senders = torch.from_numpy(order)
         self._weights = torch.from_numpy(np.take_along_axis(W, order, axis=1))
+        self._matrices: dict[np.dtype[Any], sparse.csr_array] = {}
 
     def part(self, rows: range, places: Mapping[int, int]) -> "Gossip":
         """The same sums for some rows alone, on a stack in which node j stands at places[j]."""
         part = copy.copy(self)
+        part._matrices = {}
         part._weights = self._weights[list(rows)]
         # Padding has weight 0: any row that is there will do.
         senders = [[places.get(j, 0) for j in line] for line in self._senders[list(rows)].tolist()]
@@ -79,7 +84,22 @@ class Gossip:
 
     def __call__(self, Z: Tensor) -> Tensor:
         # Which way is taken depends on a row alone, so processes that hold other numbers of rows go the same way.
-        return self._row_by_row(Z) if Z[0].numel() >= LONG and Z.device.type == "cpu" else self._all_rows(Z)
+        size = Z[0].numel()
+        if size < SHORT or Z.device.type != "cpu":
+            return self._all_rows(Z)
+        if size >= LONG or Z.dtype not in (torch.float32, torch.float64):
+            return self._row_by_row(Z)
+        return self._at_once(Z)
+
+    def _at_once(self, Z: Tensor) -> Tensor:
+        """A sparse product, which adds a row's neighbours in the same order, without a call for each."""
+        numbers = Z.detach().flatten(1).numpy()
+        if numbers.dtype not in self._matrices:
+            kept = self._weights != 0
+            ends = torch.nn.functional.pad(kept.sum(1).cumsum(0), (1, 0))
+            parts = self._weights[kept].numpy().astype(numbers.dtype), self._senders[kept].numpy(), ends.numpy()
+            self._matrices[numbers.dtype] = sparse.csr_array(parts, shape=(len(kept), len(Z)))
+        return torch.from_numpy(self._matrices[numbers.dtype] @ numbers).view(-1, *Z.shape[1:])
 
     def _row_by_row(self, Z: Tensor) -> Tensor:
         """A row's sum stays in a core's cache, and no row is copied before it is added."""
@@ -95,7 +115,8 @@ class Gossip:
     def _all_rows(self, Z: Tensor) -> Tensor:
         """One operation for the k-th neighbours of all nodes."""
         weights = self._weights.to(Z)
-        mixed = weights[:, :1] * Z[self._senders[:, 0]]
+        senders = self._senders.to(Z.device)
+        mixed = weights[:, :1] * Z.index_select(0, senders[:, 0])
         for k in range(1, weights.shape[1]):
-            mixed = torch.addcmul(mixed, weights[:, k : k + 1], Z[self._senders[:, k]])
+            mixed = torch.addcmul(mixed, weights[:, k : k + 1], Z.index_select(0, senders[:, k]))
         return mixed

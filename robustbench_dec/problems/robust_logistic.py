@@ -20,7 +20,7 @@ P the projection onto the simplex. A method without y weighs all samples alike, 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
@@ -40,23 +40,19 @@ from robustbench_dec.problem import Batch, Problem
 CHOICES = {"scaling": ("A", "B", "C"), "x0": ("zeros", "ones"), "precision": ("double", "single")}
 
 LARGE, SPARSE = 2**16, 0.25
-"""Sparse products are faster for so many numbers a node, if not more than this share of them is other than 0."""
+"""Sparse products are faster for so many numbers a node, if not more than this share of them is other than 0; products
+of fewer numbers are sums over all nodes at once."""
 
-_known: list[tuple[ref[Tensor], list[Any]]] = []
+_known: list[tuple[ref[Tensor], tuple[Any, Any]]] = []
 """The shards that were asked for last, and their sparse matrices."""
 
 
-def _sparse(signed: Tensor) -> list[Any]:
-    """The samples of each node (m, d) as a sparse matrix and its transpose."""
+def _sparse(signed: Tensor) -> tuple[Any, Any]:
+    """The samples of all nodes (n, m, d) as a sparse matrix (n m, n d), with a block for each node; its transpose."""
     if not _known or _known[0][0]() is not signed:
-        matrices = [sparse.csr_array(rows.numpy()) for rows in signed]
-        _known[:] = [(ref(signed), [(matrix, matrix.T) for matrix in matrices])]
+        matrix = sparse.block_diag([sparse.csr_array(rows.numpy()) for rows in signed], format="csr")
+        _known[:] = [(ref(signed), (matrix, matrix.T))]
     return _known[0][1]
-
-
-def _product(matrix: object, vector: Tensor) -> Tensor:
-    """Of a dense or a sparse matrix."""
-    return matrix @ vector if isinstance(matrix, Tensor) else torch.from_numpy(matrix @ vector.numpy())
 
 
 @dataclass(frozen=True)
@@ -176,39 +172,66 @@ class RobustLogistic(Problem):
         return self.w * (y[k] * losses).mean() - self.mu / 2 * (y - 1 / self.N).square().sum() + self.g(x)
 
     def grads(self, X: Tensor, Y: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Gx as in grads_x; Gy = (w / |B|) sum_{k in B} l_k e_k - mu (y - 1/N), row by row; and the losses f_i."""
-        k = batch[1]
-        Gx, values, losses = self._data_part(X, Y.gather(1, k), batch)
-        Gy = torch.rsub(Y, self.mu / self.N, alpha=self.mu)  # mu/N - mu y, in one pass over the n N numbers
-        values = values - torch.linalg.vector_norm(Gy, dim=1).square() / (2 * self.mu)
-        Gy.scatter_add_(1, k, losses * (self.w / k.shape[1]))
-        return Gx, Gy, values
+        """Gx and Gy as below, and the losses f_i."""
+        weights = Y.gather(1, batch[1])
+        margins, losses, values = self._losses(X, weights, batch)
+        Gy, penalty = self._grad_y(Y, losses, batch)
+        return self._grad_x(X, weights, margins, losses, batch), Gy, values - penalty
 
     def grads_x(self, X: Tensor, Y: Tensor | None, batch: Batch) -> tuple[Tensor, Tensor]:
         """Gx = (w / |B|) sum_{k in B} y_k grad l_k + grad g, row by row, and the losses f_i; Y = None: y = 1/N."""
         k = batch[1]
         weights = torch.full_like(k, 1 / self.N, dtype=X.dtype) if Y is None else Y.gather(1, k)
-        Gx, values, _ = self._data_part(X, weights, batch)
+        margins, losses, values = self._losses(X, weights, batch)
         if Y is not None:
             values = values - self.mu / 2 * torch.linalg.vector_norm(Y - 1 / self.N, dim=1).square()
-        return Gx, values
+        return self._grad_x(X, weights, margins, losses, batch), values
 
-    def _data_part(self, X: Tensor, weights: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Gx (n, d), the value of f_i without y's penalty (n,), and the batch's losses l (n, |B|).
+    def grads_y(self, X: Tensor, Y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Gy = (w / |B|) sum_{k in B} l_k e_k - mu (y - 1/N), row by row, and the losses f_i."""
+        _, losses, values = self._losses(X, Y.gather(1, batch[1]), batch)
+        Gy, penalty = self._grad_y(Y, losses, batch)
+        return Gy, values - penalty
 
-        Nothing here rounds differently for 1 node and for several, else processes that share the nodes would part
-        ways: so products are taken one node after the other (on full shards, batched ones were no faster), and
-        exp(logsigmoid) stands for torch.sigmoid, whose last bit depends on a number's place in memory.
-        """
-        whole = batch[0].shape[1] == self.m and self.is_sparse and batch[0].device.type == "cpu"
-        nodes: Sequence[Any] = _sparse(batch[0]) if whole else [(rows, rows.T) for rows in batch[0]]
-        scale = self.w / batch[0].shape[1]
-        margins = torch.stack([_product(rows, x) for (rows, _), x in zip(nodes, X, strict=True)])  # (n, |B|)
+    # Nothing below rounds differently for 1 node and for several, else processes that share the nodes would part ways.
+
+    def _losses(self, X: Tensor, weights: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """The batch's b_k a_k'x and l_k, both (n, |B|), and the value of f_i without y's penalty (n,)."""
+        margins = self._rows_times(X, batch[0])
         losses = -logsigmoid(margins)
-        # grad l_k = -sigmoid(-b_k a_k'x) b_k a_k, and log sigmoid(-t) = log sigmoid(t) - t
-        pull = (losses + margins).neg_().exp_().mul_(weights).mul_(-scale)
-        Gx = torch.stack([_product(columns, force) for (_, columns), force in zip(nodes, pull, strict=True)])
-        return Gx + self.grad_g(X), scale * (weights * losses).sum(1) + self.g(X), losses
+        return margins, losses, self.w / margins.shape[1] * (weights * losses).sum(1) + self.g(X)
+
+    def _grad_x(self, X: Tensor, weights: Tensor, margins: Tensor, losses: Tensor, batch: Batch) -> Tensor:
+        # grad l_k = -sigmoid(-b_k a_k'x) b_k a_k, and log sigmoid(-t) = log sigmoid(t) - t: torch.sigmoid's last bit
+        # depends on a number's place in memory.
+        pull = (losses + margins).neg_().exp_().mul_(weights).mul_(-self.w / margins.shape[1])
+        return self._sums_of_rows(pull, batch[0]).add_(self.grad_g(X))
+
+    def _grad_y(self, Y: Tensor, losses: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Gy, and y's penalty (mu / 2) ||y - 1/N||^2 of every node."""
+        k = batch[1]
+        Gy = torch.rsub(Y, self.mu / self.N, alpha=self.mu)  # mu/N - mu y, in one pass over the n N numbers
+        penalty = torch.linalg.vector_norm(Gy, dim=1).square() / (2 * self.mu)
+        return Gy.scatter_add_(1, k, losses * (self.w / k.shape[1])), penalty
+
+    def _rows_times(self, X: Tensor, signed: Tensor) -> Tensor:
+        """b_k a_k'x_i for every sample of a batch, (n, |B|)."""
+        if self._by_sparse(signed):
+            return torch.from_numpy(_sparse(signed)[0] @ X.flatten().numpy()).view(len(X), -1)
+        if signed[0].numel() >= LARGE:
+            return torch.stack([rows @ x for rows, x in zip(signed, X, strict=True)])
+        return (signed * X[:, None]).sum(2)
+
+    def _sums_of_rows(self, weights: Tensor, signed: Tensor) -> Tensor:
+        """sum_k weights_ik b_k a_k for every node, (n, d)."""
+        if self._by_sparse(signed):
+            return torch.from_numpy(_sparse(signed)[1] @ weights.flatten().numpy()).view(len(weights), -1)
+        if signed[0].numel() >= LARGE:
+            return torch.stack([one @ rows for one, rows in zip(weights, signed, strict=True)])
+        return (signed * weights[:, :, None]).sum(1)
+
+    def _by_sparse(self, signed: Tensor) -> bool:
+        return signed.shape[1] == self.m and self.is_sparse and signed.device.type == "cpu"
 
     def g(self, X: Tensor) -> Tensor:
         """The nonconvex regulariser, of one x or of every row."""

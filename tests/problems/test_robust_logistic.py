@@ -139,6 +139,34 @@ def test_a_nodes_gradient_does_not_depend_on_the_nodes_beside_it(precision: str)
             assert all(torch.equal(a, b[rows]) for a, b in zip(apart, together, strict=True))
 
 
+@pytest.mark.parametrize("share", [0.0, 1.0], ids=["node by node", "sparse"])
+def test_large_shares_have_the_same_gradients_and_no_node_depends_on_those_beside_it(
+    share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = small()
+    shards, (X, Y) = problem.shards(NODES, seed=0), point(problem)
+    expected = problem.grads(X, Y, shards)
+    monkeypatch.setattr(robust_logistic, "LARGE", 1)
+    monkeypatch.setattr(robust_logistic, "SPARSE", share)
+    large = small()
+    assert large.is_sparse == (share == 1)
+    found = large.grads(X, Y, shards)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-13)
+    for rows in (slice(3, 4), slice(1, 3)):
+        apart = large.grads(X[rows], Y[rows], tuple(part[rows] for part in shards))
+        assert all(torch.equal(a, b[rows]) for a, b in zip(apart, found, strict=True))
+
+
+def test_a_gradient_in_one_block_is_that_of_the_pair() -> None:
+    problem = small()
+    shards, (X, Y) = problem.shards(NODES, seed=0), point(problem)
+    Gx, Gy, values = problem.grads(X, Y, shards)
+    assert torch.equal(problem.grads_x(X, Y, shards)[0], Gx)
+    assert all(torch.equal(a, b) for a, b in zip(problem.grads_y(X, Y, shards), (Gy, values), strict=True))
+    torch.testing.assert_close(problem.grads_x(X, Y, shards)[1], values, rtol=0, atol=1e-13)
+
+
 def test_a_method_without_y_weighs_all_samples_alike() -> None:
     problem = small()
     X, _ = point(problem)

@@ -15,7 +15,7 @@ from torch import Tensor
 from robustbench_dec.errors import BadInput
 from robustbench_dec.ledger import Ledger
 from robustbench_dec.networks import topology
-from robustbench_dec.networks.simulated import SimulatedNetwork
+from robustbench_dec.networks.simulated import LONG, SHORT, Gossip, SimulatedNetwork
 from robustbench_dec.oracle import Oracle
 from robustbench_dec.problem import Batch, Problem
 from robustbench_dec.problems.quadratic import Quadratic
@@ -51,6 +51,23 @@ def test_mixing_is_the_product_with_w_and_keeps_the_mean(W: np.ndarray, width: i
     assert (mixed - torch.from_numpy(W) @ Z).abs().max() < 1e-12
     assert (mixed.mean(0) - Z.mean(0)).abs().max() < 1e-12
     assert Z.equal(before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(3,), (SHORT,), (SHORT // 4 + 1, 5), (LONG,)])
+def test_rows_short_and_long_are_mixed_to_the_last_bit_as_by_a_process_that_holds_some_of_them(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    W = topology.build("erdos_renyi", 7, "metropolis", probability=0.4, seed=3)
+    Z = torch.randn(7, *shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    gossip = Gossip(0, W)
+    mixed = gossip(Z)
+    assert mixed.dtype == dtype and mixed.shape == Z.shape
+    exact = (torch.from_numpy(W) @ Z.double().flatten(1)).view(Z.shape)
+    assert (mixed - exact).abs().max() < 20 * torch.finfo(dtype).eps
+    known = [3, 4, *(j for j in reversed(range(7)) if j not in (3, 4))]  # its own rows first, as they come
+    part = gossip.part(range(3, 5), {j: place for place, j in enumerate(known)})
+    assert torch.equal(part(Z[known]), mixed[3:5])
 
 
 @settings(deadline=None, max_examples=25)
@@ -307,3 +324,19 @@ def test_fast_mixing_that_swings_all_the_same_is_refused() -> None:
     enough = re.search(r"; (\d+) rounds", str(refusal.value))
     assert enough and net.ledger.exchanges == 0
     net.fastmix(torch.eye(50), rounds=int(enough[1]))
+
+
+def test_a_draw_is_a_function_of_seed_node_and_draw_as_by_a_generator_of_its_own() -> None:
+    oracle = Oracle(Quadratic(m=9, noise=0.1), 4, 5, Ledger(4, directed_edges=8))
+    for draws in range(3):
+        oracle.draws = draws
+        drawn = oracle.draw(4)
+        oracle.draws = draws
+        heads = oracle.coins(0.5).heads[:, 0].tolist()
+        for i in range(4):
+            own = [np.random.Philox(key=[5, i], counter=[0, kind, 0, draws]) for kind in (0, 1)]
+            samples = np.random.Generator(own[0]).choice(9, 4, replace=False, shuffle=False)
+            assert all(
+                torch.equal(part[i], whole[i, samples]) for part, whole in zip(drawn, oracle.shards, strict=True)
+            )
+            assert heads[i] == (np.random.Generator(own[1]).random() < 0.5)
