@@ -68,7 +68,7 @@ class Oracle:
         shards = problem.shards(nodes, seed)
         if len(self.rows) < nodes:
             shards = tuple(part[self.rows.start : self.rows.stop].clone() for part in shards)
-        self.shards: Batch = tuple(part.to(device) for part in shards)
+        self.shards: Batch = tuple(part.to(device).contiguous() for part in shards)  # a draw must not copy them
         self.m = self.shards[0].shape[1]
         self.losses = torch.full((len(self.rows),), float("nan"), device=device)
         """Of these nodes, at the last gradient; NaN before the first."""

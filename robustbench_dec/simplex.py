@@ -9,7 +9,7 @@ Newton's method from the left of the root never oversteps it, and ends at the ex
     tau <- tau + (s(tau) - 1) / K(tau)                until s is 1, or K stays the same
 
 By convexity the ratios new / old of s - 1 and of K add up to at most 1, so a step halves one of them at least: there
-are at most about 2 log2 N + 53 steps, and in training 2 to 5. A step is a few passes over the memory, where sorting
+are at most about 2 log2 N + 53 steps, and in training a few. A step is a few passes over the memory, where sorting
 costs N log N comparisons; benchmarks/simplex_projection.py has the times.
 """
 
