@@ -57,7 +57,7 @@ class Images:
         try:
             data = self.path.read_bytes()  # once: a file that is mapped may change after it was checked
             tensors = safetensors.torch.load(data)
-        except SafetensorError as error:
+        except (SafetensorError, KeyError) as error:  # KeyError: a kind of numbers that torch does not have
             raise BadInput(f"{self.path} is not a whole safetensors file ({error}); pickles are not read") from error
         images, claimed = tensors.pop("images", None), tensors.pop("right", None)
         if images is None or images.dtype not in FLOATS or tensors:
