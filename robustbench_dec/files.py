@@ -171,6 +171,15 @@ def digest(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
+def can_hold(content: object) -> bool:
+    """Whether a file can hold it: JSON knows neither NaN nor infinity."""
+    try:
+        _json(content)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def _json(content: object) -> str:
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 

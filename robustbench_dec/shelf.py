@@ -22,7 +22,8 @@ from robustbench_dec.errors import USERS, BadInput, raised
 from robustbench_dec.parts import Part, Source, number
 
 __all__ = [
-    "SHELVES", "beside", "broken", "find", "kind_of", "known", "located", "make", "names", "number", "title", "usable",
+    "SHELVES", "beside", "broken", "file_of", "find", "kind_of", "known", "located", "make", "names", "number", "title",
+    "usable",
 ]  # fmt: skip
 
 P = TypeVar("P", bound=Part)
@@ -100,7 +101,7 @@ def find(kind: str, name: str, contract: type[P], adapt: Adapt[P] | None = None)
 
 def located(kind: str, name: str, contract: type[T], adapt: Adapt[T] | None = None) -> tuple[type[T], Source]:
     """The class behind a name or a path, and where it comes from; for a contract that is not this suite's own."""
-    if ".py" in name:
+    if file_of(name) is not None:
         return _from_file(kind, name, contract, adapt)
     if name not in names(kind):
         raise BadInput(f"no {kind} '{name}'; there are: {', '.join(names(kind))}")
@@ -113,8 +114,8 @@ def kind_of(name: str) -> str:
 
     if name.startswith("torchattacks:") or name.endswith(".safetensors"):
         return "attack"
-    if ".py" in name:
-        file, wanted = _file(name)
+    if (found := file_of(name)) is not None:
+        file, wanted = found
         classes = _own(_loaded(file)[0]) if file.is_file() else []
         trains = [issubclass(cls, Trainer) for cls in classes if wanted in ("", cls.__name__)]
         return "trainer" if any(trains) or not file.is_file() else "attack"
@@ -163,7 +164,7 @@ def _on_shelf(kind: str, name: str, contract: type[T]) -> type[T]:
 
 
 def _from_file(kind: str, name: str, contract: type[T], adapt: Adapt[T] | None) -> tuple[type[T], Source]:
-    file, wanted = _file(name)
+    file, wanted = file_of(name) or (Path(name), "")
     if not file.is_file():
         raise BadInput(f"no file {file} for the {kind} '{name}'; give it as path/to/file.py:Class")
     module, sha256 = _loaded(file)
@@ -187,9 +188,10 @@ def _from_file(kind: str, name: str, contract: type[T], adapt: Adapt[T] | None) 
     return chosen, Source(file.stem, chosen.__name__, sha256)
 
 
-def _file(name: str) -> tuple[Path, str]:
-    path, extension, rest = name.partition(".py")
-    return Path(path + extension), rest.removeprefix(":")
+def file_of(name: str) -> tuple[Path, str] | None:
+    """The file and the class that path/to/mine.py:Mine names, or path/to/mine.py; None for a name on a shelf."""
+    found = re.fullmatch(r"(.+\.py)(?::([^/:]*))?", name, re.DOTALL)  # folders may be called .python too
+    return None if found is None else (Path(found[1]), found[2] or "")
 
 
 def _loaded(file: Path) -> tuple[ModuleType, str]:

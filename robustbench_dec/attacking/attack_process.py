@@ -9,7 +9,6 @@ import contextlib
 import functools
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -26,9 +25,9 @@ import torch
 from torch import Tensor, nn
 
 import robustbench_dec
-from robustbench_dec import files
+from robustbench_dec import files, shelf
 from robustbench_dec.architecture import NormalisedNetwork, flat_parameters
-from robustbench_dec.attack import NORMS, TOO_MANY, Attack, OutOfPasses, device_of, eval_mode
+from robustbench_dec.attack import NORMS, TOLD, TOO_MANY, Attack, OutOfPasses, device_of, eval_mode
 from robustbench_dec.attacking import processes, wire
 from robustbench_dec.attacking.evaluate import Limits, Played
 from robustbench_dec.attacking.model_use import copied, digest, digest_of
@@ -45,6 +44,8 @@ PRINTED = 1_000_000
 READING = Limits(seconds=120.0)
 """For reading a user's file and building its attack."""
 
+UNHEARD = 60.0
+"""Seconds that the process which starts the others may take to end one: an attack could have stopped it."""
 
 ASKED = 1_000_000_000
 """The most bytes that an attack may have a network asked that stays here."""
@@ -54,8 +55,6 @@ AT_ONCE = 2000
 
 MOST = 2**53
 """A process may tell so many passes."""
-
-FLAG = re.compile(r"[a-z_]{1,40}")
 
 
 class Raised(BadInput):
@@ -105,10 +104,13 @@ class Nursery:
         self.rooms.discard(pid)
         with self.turn:
             try:
+                self.control.settimeout(patience + UNHEARD)
                 self.control.sendall(json.dumps({"end": pid, "patience": patience}).encode())
                 return int(self._answer()["status"])
             except (OSError, ValueError):
                 self._gone()
+            finally:
+                self.control.settimeout(None)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
         return -signal.SIGKILL
@@ -133,6 +135,7 @@ class Nursery:
 
     def _gone(self) -> BadInput:
         nursery.cache_clear()
+        self.process.kill()  # it may only be stopped
         return BadInput("no process for an attack can be started here; the lines above this one tell why")
 
 
@@ -328,13 +331,13 @@ class Apart:
             self.room = self._opened()
         words = {"do": method, "seed": seed, "most": most, "device": str(device_of(self.network))}
         longest = 8 * images[0].numel() * (1 if method == "fit" else len(images))
-        hosted = Hosted(copied(self.network), most) if self.stays else None
+        hosted = Hosted(copied(self.network), tuple(images.shape[1:]), most) if self.stays else None
         answer = self.room.ask(
             words, most=longest if hosted is None else ASKED, hosted=hosted, images=images, labels=labels
         )
         try:
             result, flags = answer.tensors["result"], _flags(answer.words["flags"])
-            if not result.is_floating_point():
+            if result.dtype not in (torch.float32, torch.float64):
                 raise ValueError
             if hosted is None:
                 return Played(result, _counts(answer.words["counts"]), flags)
@@ -360,19 +363,18 @@ def _counts(counts: object) -> tuple[int, int, int, int]:
 
 
 def _flags(flags: object) -> frozenset[str]:
-    """Flags as a process tells them: small words."""
-    if not isinstance(flags, list) or not all(isinstance(each, str) and FLAG.fullmatch(each) for each in flags):
+    """Flags as a process tells them: those that an attack can have by itself, and no words of its own."""
+    if not isinstance(flags, list) or not all(isinstance(each, str) and each in TOLD for each in flags):
         raise ValueError("no flags")
     return frozenset(flags)
 
 
 def attack_in_file(name: str) -> type[FromFile]:
     """The attack in a user's file, path/to/mine.py:Mine, of which only its process reads the code."""
-    path, extension, wanted = name.partition(".py")
-    file = Path(path + extension)
+    file, wanted = shelf.file_of(name) or (Path(name), "")
     if not file.is_file():
         raise BadInput(f"no file {file} for the attack '{name}'; give it as path/to/file.py:Class")
-    return _described(f"{file.resolve()}{wanted}", files.sha256(file))
+    return _described(f"{file.resolve()}:{wanted}" if wanted else str(file.resolve()), files.sha256(file))
 
 
 @functools.lru_cache(maxsize=64)
@@ -390,15 +392,15 @@ def _described(name: str, sha256: str) -> type[FromFile]:
     body = {**kind, "file": name, "about": about, "made": {}, "__doc__": about.get("doc")}
     body |= {"title": printable(str(about["title"]))} if about.get("title") else {}
     cls = cast(type[FromFile], type(str(about["class"]), (FromFile,), body))
-    cls.source = Source(Path(name.partition(".py")[0]).name, str(about["class"]), sha256)
+    cls.source = Source(Path(name).name.partition(".py")[0], str(about["class"]), sha256)
     return cls
 
 
 class Hosted:
     """A copy of a network that stays here. An attack in its process asks for passes; they are counted and limited."""
 
-    def __init__(self, network: nn.Module, most: int | None) -> None:
-        self.network, self.device, self.most = network, device_of(network), most
+    def __init__(self, network: nn.Module, shape: tuple[int, ...], most: int | None) -> None:
+        self.network, self.device, self.shape, self.most = network, device_of(network), shape, most
         self.forwards = self.backwards = self.gradients = self.zeros = self._asked = 0
         self._known: set[str] = set()  # digests of images whose logits it has told
         self.seen: Seen | None = None
@@ -426,6 +428,8 @@ class Hosted:
             return {"error": raised(error)}, {}
 
     def _count(self, images: Tensor, pull: Tensor | None) -> None:
+        if tuple(images.shape[1:]) != self.shape:  # many images in the shape of one would be counted as one
+            raise ValueError(f"images have the shape (N, {', '.join(map(str, self.shape))}), not {tuple(images.shape)}")
         sha256 = digest_of([("images", images)])
         forward = 0 if pull is not None and sha256 in self._known else len(images)
         backward = 0 if pull is None else len(images)

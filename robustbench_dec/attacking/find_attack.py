@@ -42,7 +42,7 @@ def attack_named(name: str) -> type[Attack]:
         return library.named(name.partition(":")[2])
     if name.endswith(".safetensors"):
         return saved_perturbation(Path(name))
-    if ".py" in name:
+    if shelf.file_of(name) is not None:
         from robustbench_dec.attacking.attack_process import attack_in_file
 
         return attack_in_file(name)
@@ -90,8 +90,7 @@ def label(name: str) -> str:
     """How results call an attack: a user's file without the folders it lies in."""
     if name.endswith(".safetensors"):
         return "/".join(Path(name).parts[-2:])  # a trainer's y is always perturbation.safetensors, in its run's folder
-    path, extension, rest = name.partition(".py")
-    return Path(path).name + extension + rest if extension else name
+    return name if shelf.file_of(name) is None else Path(name).name
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ gradients and flags of the network, torch's own functions. What was changed is t
 import builtins
 import contextlib
 import copy
+import gc
 import hashlib
 import itertools
 import math
@@ -110,21 +111,34 @@ def condition(model: nn.Module) -> tuple[Any, ...]:
     return digest(model), modules
 
 
+class Tally:
+    """Images that passed; one for a network and all its copies, which an attack may make."""
+
+    def __init__(self, most: int | None) -> None:
+        self.most = most  # images that may pass, forward and back together
+        self.forwards = self.backwards = self.gradients = self.zeros = 0
+
+    def __deepcopy__(self, memo: object) -> "Tally":
+        return self
+
+    def check(self, images: int) -> None:
+        """Refuse so many more."""
+        if self.most is not None and self.forwards + self.backwards + images > self.most:
+            raise OutOfPasses(TOO_MANY)
+
+
 class PassCounter(nn.Module):
     """A model that counts the images an attack sends through it, forward and back, and the gradients that vanish.
 
-    It counts where the network itself is entered and left, so that who calls `model.model` is counted too.
+    It counts where the network itself is entered and left, so that who calls `model.model` is counted too, and so is
+    who calls a copy of it.
     """
 
     def __init__(self, model: nn.Module, classes: int, most: int | None = None) -> None:
         super().__init__()
         self.model = model
         self.number_of_classes = classes
-        self.most = most  # images that may pass, forward and back together
-        self.forwards = 0
-        self.backwards = 0
-        self.gradients = 0
-        self.zeros = 0
+        self.tally = Tally(most)
         self.trace: list[Look] = []
         self.seen: Seen | None = None
         self._asked, self._keeps = 0, False
@@ -142,7 +156,7 @@ class PassCounter(nn.Module):
 
     def counts(self) -> tuple[int, int, int, int]:
         """Images forward, images back, gradients of images, zeros among them."""
-        return self.forwards, self.backwards, self.gradients, self.zeros
+        return self.tally.forwards, self.tally.backwards, self.tally.gradients, self.tally.zeros
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.model(images)
@@ -150,10 +164,10 @@ class PassCounter(nn.Module):
 
     def _enter(self, model: nn.Module, given: Any, named: Any) -> Any:
         images = next(iter((*given, *named.values())))
-        if self.most is not None and self.forwards + self.backwards + len(images) > self.most:
-            raise OutOfPasses(TOO_MANY)
+        self.tally.check(len(one_by_one(images)))
         self._asked += 1
-        self._keeps = kept(self._asked) and not self.changed()  # an attack may have changed its copy
+        hides = torch._C._functorch.is_functorch_wrapped_tensor(images)  # and cannot be kept
+        self._keeps = kept(self._asked) and not hides and not self.changed()  # an attack may have changed its copy
         if images.requires_grad:
             images.register_hook(self._count_gradient)
             if self._keeps and given:  # the gradient of a view is that of this pass alone
@@ -162,7 +176,7 @@ class PassCounter(nn.Module):
 
     def _leave(self, model: nn.Module, given: Any, named: Any, logits: Tensor) -> None:
         images = next(iter((*given, *named.values())))
-        self.forwards += len(images)
+        self.tally.forwards += len(one_by_one(images))
         if logits.requires_grad:
             logits.register_hook(self._count_backward)
         if self._keeps:
@@ -172,13 +186,22 @@ class PassCounter(nn.Module):
                 images.register_hook(self.seen.went_back)
 
     def _count_backward(self, gradient: Tensor) -> None:
-        if self.most is not None and self.forwards + self.backwards + len(gradient) > self.most:
-            raise OutOfPasses(TOO_MANY)
-        self.backwards += len(gradient)
+        images = len(one_by_one(gradient))
+        self.tally.check(images)
+        self.tally.backwards += images
 
     def _count_gradient(self, gradient: Tensor) -> None:
-        self.gradients += len(gradient)
-        self.zeros += int((gradient.flatten(1).abs().amax(1) == 0).sum())
+        gradient = one_by_one(gradient)
+        self.tally.gradients += len(gradient)
+        self.tally.zeros += int((gradient.flatten(1).abs().amax(1) == 0).sum())
+
+
+def one_by_one(images: Tensor) -> Tensor:
+    """All images that a tensor stands for: under torch.func.vmap, or as a batch of gradients, it hides a dimension."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(images):
+        hidden, plain = torch._C._functorch.maybe_get_bdim(images), torch._C._functorch.get_unwrapped(images)
+        images = plain.movedim(hidden, 0).flatten(0, 1) if hidden >= 0 else plain
+    return images
 
 
 class Patched(BadInput):
@@ -189,7 +212,7 @@ class Patched(BadInput):
 def unpatched(model: nn.Module, who: str = "it") -> Iterator[None]:
     """Put back what is patched inside, of torch, Python, this suite and the network's own classes; and tell it."""
     known, hooks = Known(model), [dict(each) for each in HOOKS]
-    modes, tracing = _modes(), sys.gettrace()
+    modes, tracing, kernels = _modes(), sys.gettrace(), _kernels()
     try:
         yield
     finally:
@@ -199,6 +222,7 @@ def unpatched(model: nn.Module, who: str = "it") -> Iterator[None]:
         what = [f"replaced {name}" for name in known.put_back()]
         what += ["left hooks on all networks"] if [dict(each) for each in HOOKS] != hooks else []
         what += ["left a mode of torch on"] if before != modes else []
+        what += [f"replaced {name}" for name in _end_kernels(_kernels() - kernels)]
         for each, former in zip(HOOKS, hooks, strict=True):
             each.clear()
             each.update(former)
@@ -271,6 +295,23 @@ def _end_modes(now: tuple[int, int], wanted: tuple[int, int]) -> None:
         torch._C._pop_torch_function_stack()
     for _ in range(now[1] - wanted[1]):
         torch._C._pop_torch_dispatch_stack()
+
+
+def _kernels() -> set[str]:
+    """Operations of torch that Python code does in its place, as aten/argmax/CPU.
+
+    Those on shapes alone and under torch.func it gets from itself, when they are first asked for.
+    """
+    known = (each.split("/") for each in torch.library._impls)
+    own = ("Meta", "FuncTorch")
+    return {"/".join(parts) for parts in known if parts[0] == "aten" and not parts[-1].startswith(own)}
+
+
+def _end_kernels(new: set[str]) -> list[str]:
+    for each in gc.get_objects() if new else ():
+        if type(each) is torch.library.Library and each._op_impls & new:
+            each._destroy()
+    return sorted(new)
 
 
 @contextlib.contextmanager

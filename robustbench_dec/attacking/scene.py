@@ -39,6 +39,9 @@ class Judge:
         return classes_of(self.answers(images)[0]) == labels
 
 
+CHANGED = "the images or labels that judge were changed during the attack; what was measured is not kept"
+
+
 class Clean(NamedTuple):
     """One batch before any attack, on the judge's device."""
 
@@ -65,6 +68,8 @@ class Scene:
         self.device = device_of(model)
         self.judge = Judge(model)
         self._clean: dict[int, Clean] = {}
+        self._given = [self._digest(number) for number in self.batches]  # before any attack
+        self._found: dict[int, str] = {}
         first = as_floats(images[:batch_size]).to(self.device)
         check_box(first)
         copy = copied(self.judge.model)
@@ -81,13 +86,25 @@ class Scene:
         return range(-(-len(self.images) // self.batch_size))
 
     def clean(self, number: int) -> Clean:
-        """A batch as it is before any attack; asked again, it costs nothing. Whoever changes it takes a copy."""
+        """A batch as it is before any attack; refused if somebody changed it. Whoever changes it takes a copy."""
         if number not in self._clean:
-            part = slice(number * self.batch_size, (number + 1) * self.batch_size)
-            a, b = as_floats(self.images[part]).to(self.device), self.labels[part].to(self.device)
+            if self._digest(number) != self._given[number]:
+                raise BadInput(CHANGED)
+            a, b = (each.to(self.device) for each in self._batch(number))
+            a = as_floats(a)
             check_box(a)
             self._clean[number] = Clean(a, b, self.judge.right(a, b))
+            self._found[number] = self._clean[number].sha256()
+        elif self._clean[number].sha256() != self._found[number]:
+            raise BadInput(CHANGED)
         return self._clean[number]
+
+    def _batch(self, number: int) -> tuple[Tensor, Tensor]:
+        part = slice(number * self.batch_size, (number + 1) * self.batch_size)
+        return self.images[part], self.labels[part]
+
+    def _digest(self, number: int) -> str:
+        return digest_of(zip(("images", "labels"), self._batch(number), strict=True))
 
     def check(self, first: Tensor) -> None:
         """Refuse what was measured if the network answers the first batch otherwise than before (n,)."""

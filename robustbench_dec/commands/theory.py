@@ -38,7 +38,8 @@ def check(
         trainer = shelf.find("trainer", part, Trainer)  # type: ignore[type-abstract]
         verdicts = promises.verdicts(shelf.make(trainer, given), checked(device))
     else:
-        cls = in_file(part) if ".py" in part else attack_named(part)  # here, where all that it does can be seen
+        own = shelf.file_of(part) is not None
+        cls = in_file(part) if own else attack_named(part)  # here, where all that it does can be seen
         attack = shelf.make(cls, {"eps": check_attack.EPS, **given})
         verdicts = check_attack.verdicts(attack, checked(device))
     seen = []

@@ -63,6 +63,7 @@ class Point:
     zeros: float | None = None  # share of zero gradients
     right: Tensor | None = None  # (n_examples,) bool
     passes: tuple[int, int] | None = None  # forward and back, by the attack
+    told: bool = False  # whether the passes are only what the process of a user's attack tells
     largest: float | None = None  # a radius that every image is within of every other
     flags: tuple[str, ...] = ()  # of the cell itself
 
@@ -128,6 +129,7 @@ def of_cell(run: RunRecord, cell: CellRecord) -> Point:
         zeros=cell.zero_gradients,
         right=cell.right,
         passes=(cell.forwards, cell.backwards),
+        told=cell.source_sha256 is not None and cell.max_passes is None,
         largest=None if run.classifier is None else largest_radius(cell.norm, run.classifier.architecture.shape),
         flags=cell.flags,
     )
@@ -201,13 +203,14 @@ def _rises(point: Point, sweep: Sequence[Point]) -> Iterable[Finding]:
 def _black_box_wins(point: Point, rivals: Iterable[Point]) -> Iterable[Finding]:
     """An attack by queries knows less than one that sees gradients, so it should break no image that this one leaves.
 
-    Per image, at the same radius; one-step attacks and universal ones are not expected to find every image.
+    Per image, at the same radius; one-step attacks and universal ones are not expected to find every image. That an
+    attack asked for no gradient must have been counted here: who tells it of itself would flag everybody else.
     """
     if not (point.iterated and point.passes is not None and point.passes[1] and point.right is not None):
         return
     for other in rivals:
         blind = other.passes is not None and other.passes[0] > 0 and not other.passes[1]
-        if not blind or other.universal or other.eps != point.eps or other.right is None:
+        if not blind or other.told or other.universal or other.eps != point.eps or other.right is None:
             continue
         n = min(len(point.right), len(other.right))
         if (point.right[:n] & ~other.right[:n]).any():

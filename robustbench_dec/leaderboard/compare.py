@@ -89,6 +89,10 @@ class Newcomer:
     name: str
     settings: Mapping[str, object]
 
+    def __post_init__(self) -> None:
+        if "eps" in self.settings:  # every row would tell another radius than that of its number
+            raise BadInput("the radius of an attack is given by --eps, not by --set eps=...")
+
     @property
     def label(self) -> str:
         return label(self.name)
@@ -193,8 +197,9 @@ class Bench:
         return radii
 
     def _stored(self, norm: str) -> list[CellRecord]:
-        """The cells of known attacks in this norm."""
-        return [cell for cell in self.cells if cell.norm == norm and cell.submitted != "user"]
+        """The cells of known attacks in this norm; one from a file is a user's, also where `attack` has run it."""
+        known = (cell for cell in self.cells if cell.submitted != "user" and cell.source_sha256 is None)
+        return [cell for cell in known if cell.norm == norm]
 
     def _fits(self, cell: CellRecord) -> bool:
         """Whether a cell is about this very network, on at least as many test images."""
@@ -206,7 +211,7 @@ class Bench:
         known: dict[tuple[str, str], tuple[str, Settings]] = {}
         there = set()
         for cell in self._stored(norm):
-            if cell.universal != universal or cell.source_sha256 is not None:
+            if cell.universal != universal:
                 continue
             settings = _at_radius(cell, eps)
             key = (cell.attack, files.digest(settings))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import nn
 
 from robustbench_dec import bars as progress_bars
-from robustbench_dec import shelf
+from robustbench_dec import files, shelf
 from robustbench_dec.attack import Attack, Shift
 from robustbench_dec.attacking import ways
 from robustbench_dec.attacking.evaluate import Limits, attacked
@@ -51,6 +51,9 @@ class Request:
     key: CellKey = field(init=False)
 
     def __post_init__(self) -> None:
+        for name, value in self.attack.settings().items():
+            if not files.can_hold(value):
+                raise BadInput(f"{self.label} has the setting {name} = {value}, which no cell can hold")
         what = [self.schema, self.label, self.attack.source_sha256, self.attack.settings()]
         images = [self.n_examples, self.seed, self.part, self.batch_size]
         limit = [] if self.limits.passes is None else [{"max_passes": self.limits.passes}]

@@ -6,6 +6,7 @@ they are inside. A claim in the file (tensor "right" (N,), which of them the net
 forward pass says. As for every attack on single images, an image that is wrong without attack stays wrong.
 """
 
+import hashlib
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from robustbench_dec import files
-from robustbench_dec.attack import NORMS, TOLERANCE, as_floats, distances, largest_radius, slack
+from robustbench_dec.attack import NORMS, TOLERANCE, as_floats, distances, largest_radius, put_back, slack
 from robustbench_dec.attacking.find_attack import label
 from robustbench_dec.attacking.scene import Judge
 from robustbench_dec.errors import BadInput
@@ -26,6 +26,9 @@ from robustbench_dec.store.bits import pack
 from robustbench_dec.store.records import SCHEMA, CellRecord
 from robustbench_dec.store.results import CellKey, Results
 from robustbench_dec.store.zoo import Entry
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""As what images may be stored."""
 
 
 @dataclass(frozen=True)
@@ -42,24 +45,29 @@ class Images:
             raise BadInput(f"no norm '{self.norm}'; there are: {', '.join(NORMS)}")
         if not 0 <= self.eps < float("inf"):
             raise BadInput(f"a radius is a number from 0 on, not {self.eps:g}")
+        if self.norm == "L0" and self.eps != int(self.eps):
+            raise BadInput(f"an L0 radius is a whole number of pixels, not {self.eps:g}")
         if self.n_examples < 1:
             raise BadInput(f"at least 1 image is scored, not {self.n_examples}")
 
-    def read(self) -> tuple[Tensor, Tensor | None]:
-        """The images, and what the file claims of them."""
+    def read(self) -> tuple[Tensor, Tensor | None, str]:
+        """The images, what the file claims of them, and the sha256 of the very bytes that were read."""
         if self.path.suffix != ".safetensors" or not self.path.is_file():
             raise BadInput(f"no file {self.path}; adversarial images are a .safetensors file with one tensor 'images'")
         try:
-            tensors = safetensors.torch.load_file(self.path)
-        except SafetensorError as error:
+            data = self.path.read_bytes()  # once: a file that is mapped may change after it was checked
+            tensors = safetensors.torch.load(data)
+        except (SafetensorError, KeyError) as error:  # KeyError: a kind of numbers that torch does not have
             raise BadInput(f"{self.path} is not a whole safetensors file ({error}); pickles are not read") from error
         images, claimed = tensors.pop("images", None), tensors.pop("right", None)
-        if images is None or not images.is_floating_point() or tensors:
+        if images is None or images.dtype not in FLOATS or tensors:
             there = ", ".join(sorted(tensors)) or "no floats of that name"
             raise BadInput(
                 f"{self.path} should hold a tensor 'images' of floats in [0, 1], and may hold 'right'; it has {there}"
             )
-        return images.float(), claimed
+        if claimed is not None and claimed.dtype != torch.bool:
+            raise BadInput(f"the tensor 'right' of {self.path} holds booleans, one for each image, not {claimed.dtype}")
+        return images.float(), claimed, hashlib.sha256(data).hexdigest()
 
 
 def score(submitted: Images, entry: Entry, results: Results, *, device: str = "cpu") -> CellRecord:
@@ -68,17 +76,17 @@ def score(submitted: Images, entry: Entry, results: Results, *, device: str = "c
     record, problem = entry.record, entry.problem()
     if record.classifier is None:
         raise BadInput(f"{entry.name} is no classifier of images; take a run of one")
-    images, claimed = submitted.read()
+    images, claimed, sha256 = submitted.read()
     clean = as_floats(problem.images.test_images[: submitted.n_examples])
     labels = problem.images.test_labels[: submitted.n_examples]
     check(submitted, images, clean, record.dataset)
+    images = put_back(clean, images, submitted.eps, submitted.norm)  # without what only rounding explains
     judge = Judge(entry.model(device))
     right = torch.cat([_right(judge, part, labels, device) for part in (clean, images)]).view(2, -1)
     robust = right.all(0)
     if claimed is not None:
         _hold(claimed, robust, f"the tensor 'right' of {submitted.path}")
     home = results.run(record.id)
-    sha256 = files.sha256(submitted.path)
     name = label(str(submitted.path))
     settings = {"eps": submitted.eps, "norm": submitted.norm, "images_sha256": sha256}
     cell = home.cell(CellKey.of("images", submitted.eps, [SCHEMA, name, settings, submitted.n_examples]))

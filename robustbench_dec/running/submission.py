@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from robustbench_dec import shelf
+from robustbench_dec import files, shelf
 from robustbench_dec.attacking.evaluate import Limits
 from robustbench_dec.attacking.find_attack import attack_named
 from robustbench_dec.attacking.scene import Scene
@@ -50,10 +50,12 @@ def add(
     limits: Limits = Limits(),  # noqa: B008 (frozen)
 ) -> Added:
     """Measure it, hold its claim against that, and add it to `results`; networks are looked for in both."""
+    said = results.submission(submission.folder.resolve().name, submission.said)
     if submission.claim.kind == "network":
-        added = _network(submission, results, device)
+        added = _network(submission, results, stored, device)
     else:
-        entries = zoo.chosen(str(submission.claim.model), results, stored)
+        # By its name: a path could lead to a network of the submission's own, whose card says that it is this one.
+        entries = zoo.entries(str(submission.claim.model), results.zoo, stored.zoo, zoo.home())
         if len(entries) != 1:
             raise BadInput(
                 f"a submission is about one network, but '{submission.claim.model}' names {len(entries)}; name one"
@@ -64,9 +66,12 @@ def add(
             record = cell.record
             hold(submission, record.robust_acc, record.n_examples)
             home = results.run(entry.record.id)
+            there = home.cell(cell.stem).usable() if home.exists else None
+            if there is not None and there.bits != record.bits:
+                raise BadInput(f"{home.folder} has other outcomes in its cell {cell.stem}; both cannot stand there")
             cell.copy_to(home)
         added = Added(entry, record.robust_acc, record.n_examples, record, home.cell(cell.stem).files)
-    return added._replace(written=[*added.written, *results.write_submission(submission.folder)])
+    return added._replace(written=[*added.written, *files.write_all(said)])
 
 
 def _cell(submission: Submission, entry: zoo.Entry, scratch: Results, device: str, limits: Limits) -> Cell:
@@ -86,7 +91,7 @@ def _cell(submission: Submission, entry: zoo.Entry, scratch: Results, device: st
     return cell
 
 
-def _network(submission: Submission, results: Results, device: str) -> Added:
+def _network(submission: Submission, results: Results, stored: Results, device: str) -> Added:
     claim, entry = submission.claim, zoo.from_path(submission.path)
     if entry.record.classifier is None:
         raise BadInput(f"{submission.path} is no classifier of images; take a run of one")
@@ -102,6 +107,7 @@ def _network(submission: Submission, results: Results, device: str) -> Added:
             f"the card of {submission.path} tells {clean.mean_model:.2%} clean, but the network gets {accuracy:.2%} of "
             f"the {count:,} test images right; nothing was added"
         )
+    zoo.check_new(entry, str(claim.name), results, stored)
     added = zoo.copy(entry, str(claim.name), results.zoo)
     return Added(added, accuracy, count, None, added.files)
 

@@ -48,7 +48,8 @@ class Submission(Strict):
 
     folder: Path
     claim: Claim
-    card: str
+    said: dict[str, bytes]
+    """claim.toml and card.md, as they were read: what is submitted may change them while it is measured."""
 
     @property
     def path(self) -> Path:
@@ -65,8 +66,9 @@ def read(folder: Path) -> Submission:
     """What a folder submits; refused where something is missing, or leads out of the folder."""
     if not folder.is_dir():
         raise BadInput(f"no folder {folder}; a submission is a folder with {CLAIM}, {CARD} and what is submitted")
-    if not (folder / CLAIM).is_file():
+    if not _inside(folder, CLAIM):
         raise BadInput(f"{folder} has no {CLAIM}; docs/submit.md says what stands in it")
+    said = {name: (folder / name).read_bytes() for name in (CLAIM, CARD) if _inside(folder, name)}
     claim = validated(Claim, folder / CLAIM, "docs/submit.md")
     given = {name for name in ("model", "norm", "eps", "settings", "name") if getattr(claim, name) is not None}
     for name in NEEDED[claim.kind]:
@@ -74,13 +76,19 @@ def read(folder: Path) -> Submission:
             raise BadInput(f"{folder / CLAIM}: a claim about {claim.kind} says '{name}' too; see docs/submit.md")
     for name in sorted(given - {*NEEDED[claim.kind], *OPTIONAL[claim.kind]}):
         raise BadInput(f"{folder / CLAIM}: a claim about {claim.kind} has no '{name}'; leave it out")
-    try:
-        card = (folder / CARD).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        card = ""
-    if not card:
+    if "eps" in (claim.settings or {}):
+        raise BadInput(f"{folder / CLAIM}: the radius is the claim's own 'eps', not one of the settings")
+    if not said.get(CARD, b"").decode(errors="ignore").strip():
         raise BadInput(f"{folder} has no {CARD}, or an empty one; it says who, what, and how settings were chosen")
-    found = Submission(folder=folder, claim=claim, card=card)
-    if found.path.resolve().parent != folder.resolve() or not found.path.is_file():
+    if not _inside(folder, claim.file.partition(":")[0]):
         raise BadInput(f"{folder / CLAIM} names the file '{claim.file}', which is not in {folder}")
-    return found
+    return Submission(folder=folder, claim=claim, said=said)
+
+
+def _inside(folder: Path, name: str) -> bool:
+    """Whether a folder has a file of that name itself: what a link leads to may not be the sender's to publish."""
+    try:
+        place = (folder / name).resolve()
+        return place.parent == folder.resolve() and place.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False

@@ -32,7 +32,7 @@ import contextlib
 import hashlib
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -165,7 +165,7 @@ class Cell:
         """
         self.run.copy_record_to(home)
         there = home.cell(self.stem)
-        if not there.exists:
+        if there.usable() is None:
             y = self.record.perturbation_sha256
             changed = {} if submitted is None else {"submitted": submitted}
             there.write(self.record.model_copy(update=changed), None if y is None else files.verified(self._y, y))
@@ -324,11 +324,12 @@ class Run:
             )
 
     def copy_record_to(self, home: "Run") -> None:
-        """Copy its record, curve and trained y, all but its checkpoint, to a folder that has no such run yet."""
-        if home.exists:
-            return
+        """Copy its record, curve and trained y, all but its checkpoint, to a folder that has no such run yet.
+
+        Refused where the folder has a run of that name with another checkpoint.
+        """
         for name, sha256 in ((CURVE, self.record.curve_sha256), (PERTURBATION, self.record.perturbation_sha256)):
-            if (self.folder / name).is_file():
+            if not home.exists and (self.folder / name).is_file():
                 files.write_bytes(home.folder / name, files.verified(self.folder / name, sha256))
         home.adopt(self.record)
 
@@ -423,11 +424,17 @@ class Results:
         """The folder of trained networks that come with the results."""
         return self.root / "zoo"
 
-    def write_submission(self, folder: Path) -> list[Path]:
-        """Keep what somebody said of what they submitted: the claim and the card of a submission's folder."""
-        home = self.root / "submissions" / _plain(folder.resolve().name)
-        kept = {home / name: (folder / name).read_bytes() for name in ("claim.toml", "card.md")}
-        return files.write_all(kept)
+    def submission(self, name: str, said: Mapping[str, bytes]) -> dict[Path, bytes]:
+        """The files in which what somebody said of what they submitted is kept; refused if others said something else.
+
+        `said`: the claim and the card, by the names of their files.
+        """
+        home = self.root / "submissions" / _plain(name)
+        kept = {home / file: data for file, data in said.items()}
+        for path, data in kept.items():
+            if path.is_file() and path.read_bytes() != data:
+                raise BadInput(f"{path} is of another submission; give this one's folder another name than {name}")
+        return kept
 
     def run(self, run_id: str) -> Run:
         """One run, finished or not."""
@@ -509,8 +516,8 @@ def run_at(folder: Path) -> Run:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether a name is one, and does not lead out of the results."""
-    return name not in ("", ".", "..") and not any(character in name for character in "/\\\0")
+    """Whether a name is one that can be printed, and does not lead out of the results."""
+    return name not in ("", ".", "..") and name.isprintable() and not any(character in name for character in "/\\")
 
 
 def _plain(name: str) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from torch import nn
 
 from robustbench_dec import files, shipped
+from robustbench_dec.architecture import flat_parameters
 from robustbench_dec.errors import BadInput
 from robustbench_dec.problem import Classifier
 from robustbench_dec.store.checkpoint import checkpoint_bytes, load_checkpoint
@@ -170,6 +171,43 @@ def copy(entry: Entry, name: str, zoo: Path) -> Entry:
         files.write_bytes(path.with_suffix(SOURCE), source.read_bytes())
     Card(name=name, network_sha256=entry.sha256, run=entry.record).write(path.with_suffix(".json"))
     return _entry(path.with_suffix(".json"))
+
+
+def check_new(entry: Entry, name: str, *results: Results) -> None:
+    """Refuse a network that would pass for another one: by its name, or because its card tells another one's run.
+
+    Cells belong to a run and its checkpoint, so what breaks an impostor would stand as a cell of the other network.
+    The same network may have several names.
+    """
+    zoos = {*(each.zoo for each in results), home()}
+    cards = [path for root in zoos for path in root.glob("*/[!.]*.json")]
+    for other in (_entry(path) for path in sorted(cards)):
+        if other.name == name and not _same(entry, other):
+            raise BadInput(f"{other.checkpoint} is another network; give this one another name than {name}")
+        if _of_one_run(entry.record, other.record) and not _same(entry, other):
+            raise _impostor(entry, other.name)
+    for run in (run for each in results for run in each.runs()):
+        if _of_one_run(entry.record, run.record):
+            known = found_of_run(run)
+            if known is None or not _same(entry, known):
+                raise _impostor(entry, str(run.folder))
+
+
+def _of_one_run(mine: RunRecord, other: RunRecord) -> bool:
+    return mine.id == other.id or mine.checkpoint_sha256 == other.checkpoint_sha256
+
+
+def _same(entry: Entry, other: Entry) -> bool:
+    """Whether two entries are one network with one record, wherever its source lies."""
+    mine, theirs = (each.record.model_dump(exclude={"named"}) for each in (entry, other))
+    return mine == theirs and flat_parameters(entry.model()).equal(flat_parameters(other.model()))
+
+
+def _impostor(entry: Entry, other: str) -> BadInput:
+    return BadInput(
+        f"the card of {entry.checkpoint} tells the run {entry.record.id}, which is that of {other}, but its network or "
+        "its record is another; a network of one's own has a run of its own"
+    )
 
 
 def _place(name: str, record: RunRecord, zoo: Path) -> Path:

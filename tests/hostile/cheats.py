@@ -1,9 +1,11 @@
 """Attacks that cheat or misbehave. The tests beside this file say what each of them must get."""
 
 import atexit
+import copy
 import gc
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -392,6 +394,32 @@ class ForgesQuestions(Idle):
         return torch.zeros_like(images)
 
 
+class AsksACopy(Idle):
+    """A copy of the network, which could have a count of its own; the one inside, too."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        for _ in range(100):
+            copy.deepcopy(model)(images)
+            copy.deepcopy(next(model.children(), model))(images)
+        return torch.zeros_like(images)
+
+
+class AsksManyAtOnce(Idle):
+    """A hundred images in the place of each, where the count does not look for them."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        torch.func.vmap(model)(images.expand(100, *images.shape))
+        return torch.zeros_like(images)
+
+
+class AsksInTheShapeOfOne(Idle):
+    """All images as the colours of a single one: a network that flattens what it gets answers for each of them."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        assert len(model(images.expand(-1, 100, -1, -1)[:1])) == 100
+        return torch.zeros_like(images)
+
+
 # What a process tells
 
 
@@ -419,6 +447,27 @@ class ForgesInfiniteCounts(Idle):
 class ForgesFlags(Idle):
     def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         forged({"counts": [1, 1, 0, 0], "flags": ["\x1b[2Jyou have won"]}, result=images)
+        return images
+
+
+class ForgesPraise(Idle):
+    """A flag of its own making."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        forged({"counts": [1, 1, 0, 0], "flags": ["certified"]}, result=images)
+        return images
+
+
+class PraisesItself(Idle):
+    def remarks(self) -> tuple[str, ...]:
+        return ("certified",)
+
+
+class ForgesSmallFloats(Idle):
+    """Of 8 bits, with which little can be computed."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        forged({"counts": [0, 0, 0, 0], "flags": []}, result=images.to(torch.float8_e4m3fn))
         return images
 
 
@@ -482,6 +531,15 @@ class KillsItsParent(Idle):
     def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         os.kill(os.getppid(), 9)
         time.sleep(60)
+        return images
+
+
+class StopsItsParent(Idle):
+    """It is not gone, and never answers."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        os.kill(os.getppid(), signal.SIGSTOP)
+        time.sleep(600)
         return images
 
 
@@ -553,6 +611,28 @@ class LeavesAMode(Idle):
                 return found * 0 if getattr(function, "__name__", "") == "argmax" else found
 
         Lies().__enter__()
+        return images
+
+
+class RegistersAKernel(Idle):
+    """For argmax, in the place of torch's own."""
+
+    kept: ClassVar[list[Any]] = []
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        library = torch.library.Library("aten", "IMPL")
+        library.impl("argmax", lambda logits, dim=None, keepdim=False: torch.full((len(logits),), -5), "CPU")
+        self.kept.append(library)
+        return images
+
+
+class FindsLaterLabels(Idle):
+    """Those of images that are attacked after these: all 37 labels are in memory from the start."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        for found in gc.get_objects():
+            if type(found) is Tensor and found.dtype == torch.int64 and found.shape == (37,):
+                found[20:] = 9 - found[20:]
         return images
 
 

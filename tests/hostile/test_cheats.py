@@ -23,9 +23,12 @@ FILE = Path(__file__).with_name("cheats.py")
 EPS = 0.1
 
 ASKS_TOO_OFTEN = (
-    "TakesTooManyPasses", "CallsTheNetworkInside", "GoesBackForEver", "ForgesQuestions", "StopsInTime",
+    "TakesTooManyPasses", "CallsTheNetworkInside", "GoesBackForEver", "ForgesQuestions", "StopsInTime", "AsksACopy",
 )  # fmt: skip
 """Attacks whose passes are limited to 20 an image."""
+
+NEVER_END = ("NeverEnds", "StopsItsParent")
+"""Attacks that have 2 seconds."""
 
 IDLE: dict[str, tuple[str, ...]] = {
     "ZeroesWeights": ("model",),
@@ -43,6 +46,7 @@ IDLE: dict[str, tuple[str, ...]] = {
     "CallsTheNetworkInside": ("passes",),
     "GoesBackForEver": ("passes",),
     "ForgesQuestions": ("passes",),
+    "AsksACopy": ("passes",),
 }
 """Attacks that change no image: every image that was right stays right. With the flags that they must get."""
 
@@ -67,6 +71,9 @@ REFUSED = {
     "ForgesInfiniteCounts": "answered with something that is no answer",
     "ForgesFlags": "answered with something that is no answer",
     "ForgesIntegers": "answered with something that is no answer",
+    "ForgesPraise": "answered with something that is no answer",
+    "ForgesSmallFloats": "answered with something that is no answer",
+    "PraisesItself": "tells nothing of use about it",
     "ForgesDepth": "answered with bytes that are no message",
     "SaysControlCharacters": r"ValueError: \\x1b\[2J\\x1b\[1;1H0\.0 % robust\\u202e\\x07",
     "CannotBeToldWhatItRaised": r"raised Mute",
@@ -80,7 +87,7 @@ def judged(name: str, model: nn.Module, images: Tensor, labels: Tensor, training
     """As a user's file is judged: in a process of its own."""
     attack = shelf.make(attack_named(f"{FILE}:{name}"), {"eps": EPS})
     passes = 20 if name in ASKS_TOO_OFTEN else None
-    limits = Limits(passes, seconds=60.0 if name != "NeverEnds" else 2.0, gigabytes=1.5)
+    limits = Limits(passes, seconds=2.0 if name in NEVER_END else 60.0, gigabytes=1.5)
     return evaluate(attack, model, images, labels, train=training, limits=limits, **options)
 
 
@@ -270,11 +277,21 @@ def test_a_limit_of_passes_is_held_here(model: nn.Module, images: Tensor, labels
     for name in ASKS_TOO_OFTEN:
         outcome = judged(name, model, images, labels, training)
         assert 0 < outcome.forwards + outcome.backwards <= 20 * len(images), name
-    for name in ("CallsTheNetworkInside", "GoesBackForEver"):  # an object in this process
+    for name in ("CallsTheNetworkInside", "GoesBackForEver", "AsksACopy"):  # an object in this process
         attack = in_file(f"{FILE}:{name}").make({"eps": EPS})
         outcome = evaluate(attack, model, images, labels, limits=Limits(passes=20))
         assert outcome.flags == ("passes",) and outcome.robust.equal(outcome.clean)
         assert outcome.forwards + outcome.backwards <= 20 * len(images)
+
+
+@pytest.mark.slow
+def test_who_stops_the_process_that_starts_attacks_stops_nobody_else(
+    model: nn.Module, images: Tensor, labels: Tensor, training: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attack_process, "UNHEARD", 2.0)
+    with pytest.raises(BadInput, match=r"took more than 2 seconds .--max-seconds., and was ended"):
+        judged("StopsItsParent", model, images, labels, training)
+    assert judged("Honest", model, images, labels, training).flags == ()
 
 
 def test_a_daemon_of_an_attack_ends_with_it(
@@ -295,13 +312,21 @@ def test_a_daemon_of_an_attack_ends_with_it(
 
 @pytest.mark.parametrize(
     "name",
-    ["PatchesAProperty", "PatchesEquality", "PatchesTheSuite", "SwapsCode", "PatchesDigests", "LeavesAMode"],
+    [
+        "PatchesAProperty",
+        "PatchesEquality",
+        "PatchesTheSuite",
+        "SwapsCode",
+        "PatchesDigests",
+        "LeavesAMode",
+        "RegistersAKernel",
+    ],
 )
 def test_what_judges_is_put_back_in_the_callers_process(
     name: str, model: nn.Module, images: Tensor, labels: Tensor
 ) -> None:
     attack = in_file(f"{FILE}:{name}").make({"eps": EPS})
-    with pytest.raises(BadInput, match=r"it (replaced \w+|left a mode)[\w. ]*, by which it is judged; that was undone"):
+    with pytest.raises(BadInput, match=r"it (replaced \w+|left a mode)[\w./ ]*, by which it is judged; that was"):
         evaluate(attack, model, images, labels)
     fair = evaluate(in_file(f"{FILE}:Honest").make({"eps": EPS}), model, images, labels)
     assert fair.flags == () and fair.clean.equal(predictions(model, images) == labels)
@@ -312,6 +337,32 @@ def test_threads_and_labels_of_the_callers_process(model: nn.Module, images: Ten
     for name, words in (("StartsAThread", "left 1 thread"), ("FindsTheLabels", "labels that judge were changed")):
         with pytest.raises(BadInput, match=words):
             evaluate(in_file(f"{FILE}:{name}").make({"eps": EPS}), model, images, labels)
+    images, labels = images.clone(), (labels - 1) % 10
+    with pytest.raises(BadInput, match="labels that judge were changed"):
+        evaluate(in_file(f"{FILE}:FindsLaterLabels").make({"eps": EPS}), model, images, labels, batch_size=20)
+
+
+class Flat(nn.Module):
+    """A network that takes every 64 numbers for an image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.linear(images.reshape(-1, 64))
+        return logits
+
+
+def test_images_are_counted_however_they_are_asked(images: Tensor, labels: Tensor) -> None:
+    torch.manual_seed(0)
+    network, limits = Flat(), Limits(passes=20)
+    many = evaluate(in_file(f"{FILE}:AsksManyAtOnce").make({"eps": EPS}), network, images, labels, limits=limits)
+    assert many.flags == ("passes",) and many.robust.equal(many.clean)
+    for passes in (None, 20):
+        with pytest.raises(BadInput, match=r"images have the shape \(N, 1, 8, 8\), not \(1, 100, 8, 8\)"):
+            attack = attack_named(f"{FILE}:AsksInTheShapeOfOne").make({"eps": EPS})
+            evaluate(attack, network, images, labels, limits=Limits(passes))
 
 
 def test_only_plain_numbers_come_back(model: nn.Module, images: Tensor, labels: Tensor, training: Any) -> None:

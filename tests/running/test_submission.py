@@ -22,6 +22,7 @@ from robustbench_dec.store import zoo
 from robustbench_dec.store.records import Card
 from robustbench_dec.store.results import Results
 from tests.support import ROOT
+from tests.support.claims import claim
 from tests.support.tiny import Made
 
 N, EPS = 40, 0.1
@@ -30,15 +31,6 @@ N, EPS = 40, 0.1
 @pytest.fixture
 def entry(made: Made) -> zoo.Entry:
     return zoo.add(made.folders[0], "digits/k_gt", made.results / "zoo")
-
-
-def claim(folder: Path, **said: Any) -> Path:
-    """A submission's folder; values that are None are left out."""
-    folder.mkdir(exist_ok=True)
-    (folder / "card.md").write_text("Somebody; one step along the sign; settings by hand on training images.\n")
-    lines = [f"{name} = {json.dumps(value)}" for name, value in said.items() if value is not None]
-    (folder / "claim.toml").write_text("\n".join(lines) + "\n")
-    return folder
 
 
 def images_of(entry: zoo.Entry) -> tuple[Tensor, float]:

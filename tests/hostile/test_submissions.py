@@ -1,0 +1,195 @@
+"""Submissions and files that are not what they say: nobody else's row, card or claim is changed by one."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from robustbench_dec import files
+from robustbench_dec.attack import Attack, as_floats, predictions
+from robustbench_dec.attacking.find_attack import attack_named, label
+from robustbench_dec.errors import BadInput
+from robustbench_dec.leaderboard import audit
+from robustbench_dec.leaderboard.compare import Newcomer
+from robustbench_dec.running import submission as submissions
+from robustbench_dec.running.cells import Request
+from robustbench_dec.running.scoring import Images, score
+from robustbench_dec.specs import submission as specs
+from robustbench_dec.store import zoo
+from robustbench_dec.store.records import Card
+from robustbench_dec.store.results import Results
+from tests.support import ROOT
+from tests.support.claims import claim
+from tests.support.tiny import Made
+
+N, EPS = 20, 0.1
+
+
+@pytest.fixture
+def entry(made: Made) -> zoo.Entry:
+    return zoo.add(made.folders[0], "digits/k_gt", made.results / "zoo")
+
+
+def idle(folder: Path, entry: zoo.Entry, **said: Any) -> Path:
+    """A submission of images as they are, whose claim holds."""
+    images, labels = entry.problem().images.test_images[:N], entry.problem().images.test_labels[:N]
+    right = predictions(entry.model(), as_floats(images)) == labels
+    about = {"kind": "images", "file": "i.safetensors", "model": "digits/k_gt", "norm": "Linf", "eps": EPS}
+    claim(folder, **{**about, "n_examples": N, "accuracy": right.double().mean().item(), **said})
+    safetensors.torch.save_file({"images": as_floats(images)}, folder / "i.safetensors")
+    return folder
+
+
+def submitted_network(folder: Path, card: Card, network: bytes, name: str) -> Path:
+    """A submission of a network with that card, sealed anew, whose claim holds."""
+    assert card.run.classifier is not None
+    clean = card.run.classifier.clean
+    about = {"kind": "network", "file": "n.safetensors", "name": name, "n_examples": clean.n_examples}
+    claim(folder, **about, accuracy=clean.mean_model)
+    (folder / "n.safetensors").write_bytes(network)
+    card.model_copy(update={"network_sha256": files.sha256(folder / "n.safetensors")}).write(folder / "n.json")
+    return folder
+
+
+def add(folder: Path, made: Made, out: Path) -> submissions.Added:
+    return submissions.add(specs.read(folder), Results(out), Results(made.results))
+
+
+def test_what_a_submission_says_replaces_nobody_elses(made: Made, entry: zoo.Entry, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    add(idle(tmp_path / "mine", entry), made, out)
+    (tmp_path / "other").mkdir()
+    other = idle(tmp_path / "other" / "mine", entry)
+    add(other, made, out)  # the same words are no other submission
+    (other / "card.md").write_text("Somebody else.")
+    with pytest.raises(BadInput, match=r"card\.md is of another submission; give this one's folder another name"):
+        add(other, made, out)
+    assert "Somebody;" in (out / "submissions" / "mine" / "card.md").read_text()
+
+
+def test_links_out_of_a_submission_are_not_followed(entry: zoo.Entry, tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.write_text("a key that is nobody's business")
+    for name, words in (("card.md", "has no card.md"), ("claim.toml", "has no claim.toml")):
+        folder = idle(tmp_path / name, entry)
+        (folder / name).unlink()
+        (folder / name).symlink_to(private)
+        with pytest.raises(BadInput, match=words):
+            specs.read(folder)
+
+
+@pytest.mark.parametrize(
+    "said, words",
+    [
+        ({"file": "i\0.safetensors"}, "which is not in"),
+        ({"file": "i" * 300 + ".safetensors"}, "which is not in"),
+        ({"kind": "attack", "file": "i.safetensors", "norm": None, "settings": {"eps": 0.3}}, "claim's own 'eps'"),
+    ],
+    ids=["nul", "long", "two radii"],
+)
+def test_claims_that_cannot_be_meant(said: dict[str, Any], words: str, entry: zoo.Entry, tmp_path: Path) -> None:
+    folder = idle(tmp_path / "s", entry)
+    lines = [line for line in (folder / "claim.toml").read_text().splitlines() if line.split(" ")[0] not in said]
+    settings = ["settings = { eps = 0.3 }"] if "settings" in said else []
+    plain = [f'{name} = "{value}"'.replace("\0", "\\u0000") for name, value in said.items() if isinstance(value, str)]
+    (folder / "claim.toml").write_text("\n".join([*lines, *plain, *settings]))
+    with pytest.raises(BadInput, match=words):
+        specs.read(folder)
+
+
+def test_a_network_that_passes_for_another_is_refused(made: Made, entry: zoo.Entry, tmp_path: Path) -> None:
+    """What breaks it would be a cell of the other network: cells belong to a run and its checkpoint."""
+    card, out = Card.read(entry.checkpoint.with_suffix(".json")), tmp_path / "out"
+    with safetensors.safe_open(entry.checkpoint, "pt") as file:
+        tensors, about = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    tensors["X"] = tensors["X"] * (1 + 1e-6)  # as good without attack
+    fragile, honest = safetensors.torch.save(tensors, about), entry.checkpoint.read_bytes()
+    renamed = card.run.model_copy(update={"id": "digits-theirs-s0-0123456789"})
+    new = renamed.model_copy(update={"checkpoint_sha256": "0" * 64})
+    for run in (card.run, renamed, card.run.model_copy(update={"checkpoint_sha256": "0" * 64})):
+        forged = card.model_copy(update={"run": run})
+        folder = submitted_network(tmp_path / "theirs", forged, fragile, "digits/theirs")
+        with pytest.raises(BadInput, match="its network or its record is another; a network of one's own has a run"):
+            add(folder, made, out)
+    boasts = card.run.model_copy(update={"method": "theirs"})
+    folder = submitted_network(tmp_path / "theirs", card.model_copy(update={"run": boasts}), honest, "digits/theirs")
+    with pytest.raises(BadInput, match="its network or its record is another"):
+        add(folder, made, out)
+    theirs = card.model_copy(update={"run": new})
+    with pytest.raises(BadInput, match="is another network; give this one another name than digits/k_gt"):
+        add(submitted_network(tmp_path / "theirs", theirs, fragile, "digits/k_gt"), made, out)
+    assert not out.exists()
+    add(submitted_network(tmp_path / "theirs", theirs, fragile, "digits/theirs"), made, out)
+    again = submitted_network(
+        tmp_path / "again",
+        theirs.model_copy(update={"run": new.model_copy(update={"method": "x"})}),
+        fragile,
+        "digits/theirs",
+    )
+    with pytest.raises(BadInput, match="is another network; give this one another name than digits/theirs"):
+        add(again, made, out)
+
+
+def test_a_claim_names_a_network_and_not_a_path(made: Made, entry: zoo.Entry, tmp_path: Path) -> None:
+    folder = idle(tmp_path / "s", entry, model=str(entry.checkpoint))
+    with pytest.raises(BadInput, match="no model of the zoo matches"):
+        add(folder, made, tmp_path / "out")
+
+
+def test_images_are_judged_without_what_rounding_allows(entry: zoo.Entry, tmp_path: Path) -> None:
+    """In L0 nothing that is small enough counts as a change: it must not change the outcome either."""
+    images = as_floats(entry.problem().images.test_images[:N])
+    asked: list[Tensor] = []
+    path = tmp_path / "i.safetensors"
+    safetensors.torch.save_file({"images": (images + 9e-7 * torch.where(images < 0.5, 1, -1)).clamp(0, 1)}, path)
+
+    @dataclass(frozen=True)
+    class Listening(zoo.Entry):
+        def model(self, device: str = "cpu") -> torch.nn.Module:
+            model = super().model(device)
+            model.register_forward_pre_hook(lambda module, given: asked.append(given[0].clone()))
+            return model
+
+    score(Images(path, "L0", 1, N), Listening(**vars(entry)), Results(tmp_path / "out"))
+    assert len(asked) == 2 and asked[1].equal(images)
+    for kind in (torch.float8_e4m3fn, torch.float8_e8m0fnu, torch.complex64, torch.int16):
+        safetensors.torch.save_file({"images": images.to(kind)}, path)
+        with pytest.raises(BadInput, match=r"should hold a tensor 'images' of floats|is not a whole safetensors file"):
+            Images(path, "Linf", 1, N).read()
+    with pytest.raises(BadInput, match="whole number of pixels"):
+        Images(path, "L0", 0.5, N)
+
+
+def test_the_radius_of_a_comparison_is_the_one_of_its_rows() -> None:
+    with pytest.raises(BadInput, match="given by --eps, not by --set eps"):
+        Newcomer("pgd", {"eps": "0.3"})
+
+
+def test_a_setting_that_no_cell_can_hold_is_told_before_any_work() -> None:
+    @dataclass(frozen=True)
+    class Endless(Attack):
+        clip: float = math.inf
+
+    with pytest.raises(BadInput, match="has the setting clip = inf, which no cell can hold"):
+        Request("mine.py:Endless", Endless(EPS), 0)
+
+
+def test_a_folder_may_be_called_like_a_file(tmp_path: Path) -> None:
+    folder = tmp_path / ".python" / "my.py.d"
+    folder.mkdir(parents=True)
+    (folder / "mine.py").write_text((ROOT / "examples" / "momentum.py").read_text())
+    name = f"{folder}/mine.py:Momentum"
+    assert attack_named(name).source.label == label(name) == "mine.py:Momentum"
+
+
+def test_who_only_says_that_it_needs_no_gradient_flags_nobody() -> None:
+    left, broken = torch.tensor([True, False]), torch.tensor([False, False])
+    seen = audit.Point("m", "pgd", 0.1, 0.5, right=left, steps=20, passes=(40, 40))
+    for told in (False, True):
+        other = audit.Point("m", "mine.py:Mine", 0.1, 0.0, right=broken, passes=(40, 0), told=told)
+        assert ("black_box_wins" in audit.flags([seen, other])[0]) is not told
