@@ -11,6 +11,7 @@ import pytest
 from robustbench_dec import shelf, titles
 from robustbench_dec.running import steps
 from robustbench_dec.specs import claims as claim_specs
+from robustbench_dec.specs import table as specs
 from robustbench_dec.theory import claims_report
 from robustbench_dec.trainer import Trainer
 from tests.support import ROOT
@@ -93,6 +94,47 @@ def best_points(stem: str) -> tuple[int, list[Edge]]:
     return points, found
 
 
+def test_the_text_states_the_rule_that_the_figures_were_made_under() -> None:
+    first, second = (specs.read(ROOT / "tables" / f"{stem}.toml") for stem in ("figures", "figures-split"))
+    for page in (first, second):
+        assert page.axes == ["sfo", "exchanges", "bytes_per_edge", "round"]
+        assert page.steps is not None and page.steps.seed not in page.seeds
+    assert (first.network.graph, first.network.nodes) == ("ring", 10) and "on a ring of 10 nodes" in said()
+    ends = {(block.sfo, block.exchanges) for block in first.blocks}
+    assert ends == {(10_000, 100)} and "10,000 oracle calls per node and 100 exchanges" in said()
+    ends = {(block.sfo, block.exchanges) for block in second.blocks}
+    assert ends == {(10_000, 25)} and "The horizons are 10,000 calls and 25 exchanges" in said()
+    entries = {len(block.trainers) for block in second.blocks}
+    assert entries == {5} and "one data set, five entries, 25 exchanges instead of 100" in said()
+    assert all(block.trainers["dec_fedtrack"]["K"] == 1 for block in first.blocks)
+    family = {"dm_hsgd", "gt_da", "gt_gda", "gt_srvr"}
+    alone = {"dec_fedtrack", "dream", "dgda_vr"}
+    for block in first.blocks:
+        assert {*block.trainers} == alone | family | {f"{entry} cta" for entry in family}
+    assert (steps.POINTS, steps.WINDOW) == (6, 0.1) and "at six costs in the last tenth of a horizon" in said()
+    for stem in ("figures", "figures-split"):
+        assert (windows(stem)["seeds"] == len(first.seeds)).all()
+    assert f"the mean over {len(first.seeds)} seeds" in said()
+
+
+@pytest.mark.parametrize("stem", ["figures", "figures-split"])
+def test_every_entry_of_a_data_set_had_the_same_trials(stem: str) -> None:
+    trials = pd.read_csv(ROOT / "tables" / f"{stem}-tune.csv")
+    for _, box in trials.groupby("block"):
+        points = box.groupby("method").apply(lambda rows: frozenset(zip(rows["eta_x"], rows["eta_y_N"], strict=True)))
+        assert points.nunique() == 1 and len(points.iloc[0]) >= 16
+
+
+def test_the_text_says_how_many_exchanges_a_step_costs() -> None:
+    points = pd.read_csv(ROOT / "tables" / "figures.csv").query("horizon == 'exchanges' and round > 0")
+    moved = points.groupby("run_id")[["exchanges", "round"]].diff().assign(method=points["method"]).dropna()
+    prices = (moved["exchanges"] / moved["round"]).groupby(moved["method"]).unique().map(list).to_dict()
+    assert (prices.pop("dream"), prices.pop("dgda_vr"), prices.pop("dec_fedtrack")) == ([4], [1], [1])
+    assert prices == {entry: [1] if entry.endswith(" cta") else [2] for entry in prices}
+    sentence = '"cta" costs one exchange a step, otherwise it is two. DGDA-VR has one, DREAM 2K = 4.'
+    assert sentence in said()
+
+
 def test_the_texts_verdicts_are_those_of_the_windows() -> None:
     expected = verdicts("figures")
     heads = tuple(line[0] for line in expected)
@@ -125,6 +167,9 @@ def test_what_lies_beyond_those_edges_is_said_and_changes_no_verdict() -> None:
         ours = here.loc["dec_fedtrack"]
         assert ours["max"] < runs["phi"].min(), (dataset, axis, entry)
         trials = beyond[(beyond["seed"] == 9) & (beyond["axis"] == axis) & (beyond["method"] == entry)]
+        box = pd.read_csv(ROOT / "tables" / "figures-tune.csv").query("block == @dataset")["eta_y_N"]
+        decades = [float(f"{box.min() / 10**k:.6g}") for k in (3, 2, 1)]
+        assert sorted(trials["eta_y_N"].unique()) == decades and "[Three more decades]" in said()
         same_x = trials[trials["eta_x"] == runs["eta_x"].iloc[0]].sort_values("eta_y_N")["phi"].to_numpy()
         assert abs(same_x[1] / same_x[0] - 1) < 2e-3, (dataset, axis, entry)  # nothing changes any more
         span = f"{runs['phi'].min():.4f} to {runs['phi'].max():.4f}"
@@ -141,7 +186,9 @@ def test_the_text_says_how_many_iterates_a_window_has() -> None:
             asked: dict[int, float] = defaultdict(float)
             steps.judged(curve[axis].tolist(), horizon, asked.__getitem__)
             counts.add(len(asked))
-    assert f"{min(counts)} to {max(counts)} iterates" in said()
+    measured = points.groupby("run_id").size()
+    times = f"Phi is measured {measured.min()} to {measured.max()} times in a run"
+    assert f"{times}, so that these are {min(counts)} to {max(counts)} iterates" in said()
 
 
 def steps_paid(entry: str) -> tuple[int, int]:
@@ -225,8 +272,17 @@ def test_rows_of_the_second_pages_control_repeat_the_first_pages_on_another_mach
     wild = finite[~same].drop(near.index)
     assert (wild["eta_y_N"] == 3).all()
     assert f"{len(near)} differ by at most 2e-5, and {len(wild)}, with the largest eta_y, run away on both" in said()
+    assert machines("figures") == {"AVX2"} and machines("figures-split") == {"AVX512"}
+    assert "on another machine (AVX-512 instead of AVX2)" in said()
     ours = both[both["method"] == "dec_fedtrack"].set_index(keys)
     assert ours["phi_sfo_x"].idxmin() == ours["phi_sfo_y"].idxmin()
+
+
+def machines(stem: str) -> set[str]:
+    """The instruction sets on which a page's runs were made."""
+    runs = pd.read_csv(ROOT / "tables" / f"{stem}.csv", usecols=["run_id"])["run_id"].unique()
+    records = (json.loads((ROOT / "results" / "runs" / run / "run.json").read_text()) for run in runs)
+    return {record["machine"]["torch_isa"] for record in records}
 
 
 def is_ahead(dataset: str, axis: str, who: str, whom: str) -> bool:
@@ -245,17 +301,25 @@ def test_what_is_said_of_local_steps_and_of_the_correction_is_in_the_windows() -
     assert f"{calls[twenty]:,} per node for K = 20 and {calls[five]:,} for K = 5 against {calls[single]:,}" in said()
     for axis in HORIZONS:
         assert [is_ahead(deal, axis, five, local) for deal in deals] == [False, True, True]
-    assert "Dec-FedTrack is ahead of Local SGDA by label and by Dirichlet(0.1), at both horizons" in said()
+    behind = (
+        "Dec-FedTrack is ahead of Local SGDA by label and by Dirichlet(0.1), at both horizons, and at random at neither"
+    )
+    assert behind in said()
     random, label, dirichlet = deals
     assert is_ahead(random, "sfo", single, five) and is_ahead(random, "sfo", single, twenty)
     assert is_ahead(label, "sfo", twenty, single) and is_ahead(label, "sfo", twenty, five)
     assert is_ahead(dirichlet, "sfo", single, five)
     meets = [(single, twenty), (twenty, single), (five, twenty), (twenty, five)]
     assert not any(is_ahead(dirichlet, "sfo", *pair) for pair in meets)
+    by_deal = "at random K = 1 is ahead of K = 5 and K = 20; by label K = 20 is ahead of K = 1 and K = 5; "
+    by_deal += "by Dirichlet(0.1) K = 1 is ahead of K = 5, and the range of K = 20 meets both"
+    assert by_deal in said()
     by_calls = windows("figures-split").query("axis == 'sfo' and method == @single").set_index("dataset")
     assert by_calls.loc[random, "max"] < by_calls.loc[label, "min"]
     assert by_calls.loc[dirichlet, "min"] < by_calls.loc[random, "max"]
     assert by_calls.loc[random, "min"] < by_calls.loc[dirichlet, "max"]
+    price = "Data by label instead of at random cost K = 1 something by calls (disjoint ranges), "
+    assert f"{price}data by Dirichlet(0.1) nothing that these seeds show" in said()
 
 
 def test_the_second_pages_edges_and_lost_runs_are_named() -> None:
@@ -290,7 +354,15 @@ def sentences_of_table_1(tables: Path = ROOT / "tables") -> list[str]:
     far = far.set_index(["variant", "heterogeneity"])
     alone, five = ([far.loc[(f"K = {K}, full", h)] for h in specification.heterogeneity] for K in (1, 5))
     assert all(cell["reached"] for cell in alone) and not any(cell["reached"] for cell in five)
+    assert specification.goals == [1e-2, 1e-4] and len(specification.seeds) == 3
+    rounds = fast.set_index(["variant", "heterogeneity"])["rounds_median"]
+    different = max(specification.heterogeneity)
+    assert rounds["K = 5, full", different] >= rounds["K = 1, full", different]
     return [
+        "the norm of Phi's gradient is 1e-2 and 1e-4",
+        "five seeds became three",
+        "On very different nodes they save nothing",
+        "On Table 1's very different nodes, with full gradients, local steps save nothing",
         f"with full gradients and until the norm is 1e-2, K = 5 instead of K = 1 divides its rounds by "
         f"{claims_report.seen_LU(specification, ours, cells).why}",
         f"for {calls[0]} and {calls[1]} times the calls",
