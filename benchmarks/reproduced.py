@@ -6,7 +6,8 @@
 A row for Table 1 and for each data set of the figures' pages: runs that are in both places, how many have the same
 costs at every measured point, how many the same numbers, and the largest relative difference of ||grad Phi||'s floor
 (Table 1) or of Phi (figures); where both were made; and whether what is printed is the same: Table 1 byte for byte, of
-a page's windows every number's four decimals and who is ahead of whom (nothing where only a part was made).
+a page's windows every number's four decimals and who is ahead of whom (nothing where only a part was made). Rows of
+what is not in the folder stay as they are.
 """
 
 import json
@@ -72,14 +73,18 @@ def _read(path: Path) -> Any:
 
 def main() -> None:
     results, anew = HERE.parent / "results", Path(sys.argv[1])
-    rows = [table1(results / "table1", anew / "table1")]
-    rows[0]["same_file"] = (TABLES / "table1.csv").read_bytes() == (anew / "table1.csv").read_bytes()
+    rows = []
+    if (anew / "table1.csv").is_file():
+        same = (TABLES / "table1.csv").read_bytes() == (anew / "table1.csv").read_bytes()
+        rows.append(table1(results / "table1", anew / "table1") | {"same_file": same})
     for stem in PAGES:
-        same = same_windows(anew, stem)
-        rows += [row | {"same_file": same} for row in figures(results / "runs", anew / "runs", stem)]
-    print(pd.DataFrame(rows).to_string())
-    text = pd.DataFrame(rows).to_csv(index=False, lineterminator="\n", float_format="%.2g")
-    files.write_text(HERE / "reproduced.csv", text)
+        same_page = same_windows(anew, stem)
+        rows += [row | {"same_file": same_page} for row in figures(results / "runs", anew / "runs", stem)]
+    known = pd.read_csv(HERE / "reproduced.csv").set_index("what")
+    new = pd.DataFrame(rows).set_index("what")
+    print(new.to_string())
+    frame = pd.concat([known[~known.index.isin(new.index)], new])
+    files.write_text(HERE / "reproduced.csv", frame.to_csv(lineterminator="\n", float_format="%.2g"))
 
 
 if __name__ == "__main__":
