@@ -1,16 +1,14 @@
 """Best step sizes at an edge of what was tried: what lies beyond it?
 
-    python benchmarks/edges.py           writes benchmarks/figures_edges.csv and benchmarks/table1_edges.csv
+    python benchmarks/edges.py           writes benchmarks/figures_edges.csv
 
 Figures 1 and 2: where the best point of an entry lies at the lower end of eta_y and the last tenfold decrease still
 lowered Phi by more than FLAT, three more decades are tried at every eta_x of the box, on the trials' seed; the best of
-all is then run on the seeds that are reported. Table 1: where the best point of a variant that the ticks are judged by
-lies at the smallest ratio of eta_x to eta_y, two more halvings are tried at every eta_y, likewise. These entries get
-more trials than the others, so the tables do not take them: they say what the edge hides.
+all is then run on the seeds that are reported. These entries get more trials than the others, so the figures do not
+take them: they say what the edge hides. (Table 1's grid grows until no best point lies at an edge.)
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,7 @@ import torch
 from robustbench_dec import files
 from robustbench_dec.problems.robust_logistic import RobustLogistic
 from robustbench_dec.running import steps
-from robustbench_dec.specs import claims as claim_specs
 from robustbench_dec.specs import table as specs
-from robustbench_dec.theory import claims_runs
-from robustbench_dec.theory.stability import spectral_radius
 
 HERE = Path(__file__).parent
 TABLES = HERE.parent / "tables"
@@ -70,48 +65,13 @@ def _row(where: dict[str, Any], point: steps.Point, seed: int, phi: float) -> di
     return where | {"eta_x": point[0], "eta_y_N": point[1], "seed": seed, "phi": float(f"{phi:.7g}")}
 
 
-def table1() -> Iterator[dict[str, Any]]:
-    """Runs beyond the smallest ratio and, where one is better, the reported seeds."""
-    specification = claim_specs.read(TABLES / "table1.toml")
-    grid = pd.read_csv(TABLES / "table1-tune.csv").fillna({"variant": ""})
-    least = min(specification.tune.ratio)
-    for taken in grid[grid["taken"] == "yes"].itertuples():
-        place = claim_specs.Place(taken.method, taken.variant, float(taken.heterogeneity))
-        judged = taken.variant in (*specification.judge.LU, specification.judge.HR)
-        has_dual = specification.method(place).trainer.has_dual
-        if not (judged and has_dual and taken.eta_x / taken.eta_y < 1.001 * least):
-            continue
-        at_edge = best = claim_specs.Steps(float(taken.eta_x), float(taken.eta_y))
-        fewest = int(taken.sfo)
-        for ratio, eta_y in ((least / 2**k, eta_y) for k in (1, 2) for eta_y in sorted(specification.tune.eta_y)):
-            sizes = claim_specs.Steps(ratio * eta_y, eta_y)
-            task = specification.task(place, sizes, specification.tune.seed)
-            task = replace(task, goals=task.goals[:1], budget=fewest)  # whoever needs more calls is not better
-            if not spectral_radius(task.build_trainer(), task.build_problem(), task.network.connect(task.seed)) < 1:
-                continue
-            costs = claims_runs.run(task).reached[f"{task.goals[0]:g}"]
-            yield place._asdict() | sizes._asdict() | {"seed": task.seed, "sfo": costs and costs["sfo"]}
-            if costs and costs["sfo"] < fewest:
-                best, fewest = sizes, costs["sfo"]
-        if best != at_edge:
-            for seed in specification.seeds:
-                task = specification.task(place, best, seed)
-                costs = claims_runs.run(replace(task, goals=task.goals[:1])).reached[f"{task.goals[0]:g}"] or {}
-                found = {"sfo": costs.get("sfo"), "rounds": costs.get("rounds")}
-                yield place._asdict() | best._asdict() | {"seed": seed} | found
-
-
 def main() -> None:
     torch.set_num_threads(1)
-    for name, rows in (("figures", figures()), ("table1", table1())):
-        lines = []
-        for line in rows:
-            lines.append(line)
-            print(line, flush=True)
-        frame = pd.DataFrame(lines)
-        whole = [column for column in ("sfo", "rounds") if column in frame]
-        text = frame.astype(dict.fromkeys(whole, "Int64")).to_csv(index=False, lineterminator="\n")
-        files.write_text(HERE / f"{name}_edges.csv", text)
+    lines = []
+    for line in figures():
+        lines.append(line)
+        print(line, flush=True)
+    files.write_text(HERE / "figures_edges.csv", pd.DataFrame(lines).to_csv(index=False, lineterminator="\n"))
 
 
 if __name__ == "__main__":

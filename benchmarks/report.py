@@ -1,4 +1,4 @@
-"""The tables of docs/speed.md, made of the CSVs beside this file.
+"""The tables of docs/speed.md, and of what was made anew in docs/reproduction.md, from the CSVs beside this file.
 
     python benchmarks/report.py
 
@@ -14,7 +14,7 @@ import pandas as pd
 from robustbench_dec import files
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "speed.md"
+PAGES = [HERE.parent / "docs" / name for name in ("speed.md", "reproduction.md")]
 
 Columns = dict[str, tuple[str, str]]
 """Of a CSV: the titles and the formats of those that are shown."""
@@ -76,6 +76,20 @@ TABLES: dict[str, Columns] = {
         "suite_seconds": ("suite", "{:.2f}"),
         "ratio": ("ratio", "{:.2f}"),
     },
+    "reproduced": {
+        "what": ("runs of", "{}"),
+        "runs": ("made anew", "{}"),
+        "same_costs": ("with the same costs", "{}"),
+        "apart": ("floor or Phi apart by", "{:.0e}"),
+        "committed": ("published by", "{}"),
+        "anew": ("anew by", "{}"),
+    },
+    "reproduced_times": {
+        "command": ("command", "`{}`"),
+        "runs": ("runs or trials", "{}"),
+        "core_seconds": ("seconds of a core", "{}"),
+        "clock_seconds": ("on the clock", "{}"),
+    },
 }
 
 
@@ -118,4 +132,5 @@ def filled(text: str) -> str:
 
 
 if __name__ == "__main__":
-    files.write_text(PAGE, filled(PAGE.read_text()))
+    for page in PAGES:
+        files.write_text(page, filled(page.read_text()))

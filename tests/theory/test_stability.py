@@ -101,4 +101,16 @@ def test_numbers_in_the_text_about_agreement_are_computed() -> None:
     )
     gap = 1 - np.linalg.eigvalsh(topology.build("ring", 8, "lazy", 0.999))[-2]
     assert f"1 - lambda_2 = {gap:.0e}".replace("e-0", "e-") in said
-    assert f"second moment by {0.25 * 4 + 0.25:.2f} a step" in said  # p = q = 1/2: both coins' cases, squared
+    p = q = 0.5
+    assert f"with p = q = {p}, its defaults, theirs multiplies the error's second moment by {grown(p, q):.2f}" in said
+
+
+def grown(p: float, q: float) -> float:
+    """The factor of the mean square of the estimate's error in a step of DREAM's public script, over both coins.
+
+    Without noise and at rest, g_B(z) = g_B(z_old) = z; the old estimate is off by 1.
+    """
+    z, g_old = 3.0, 4.0
+    outcomes = {"afresh": (p, z), "recursive": ((1 - p) * q, z + (g_old - z) / q), "kept": ((1 - p) * (1 - q), g_old)}
+    assert sum(chance for chance, _ in outcomes.values()) == 1
+    return sum(chance * (estimate - z) ** 2 for chance, estimate in outcomes.values())

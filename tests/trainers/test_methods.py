@@ -205,13 +205,15 @@ def test_dream_keeps_its_estimate_or_corrects_it_by_the_difference_over_q() -> N
     problem = replace(QUIET, m=4)  # without noise, so that the difference is known
     oracle, _ = stage(problem)
     path = states(Dream(**TRACKING, p=1e-9, q=0.5, batch=2, big_batch=2), problem, 60)
-    kept = 0
+    kept = apart = 0
     for before, after in pairwise(path):
         difference = oracle.full_grad(after.X, after.Y)[0] - oracle.full_grad(before.X, before.Y)[0]
         for change, gap in zip(after.Gx - before.Gx, difference, strict=True):  # every node tosses for itself
             kept += bool((change == 0).all())
             assert min(change.abs().max(), (change - 2 * gap).abs().max()) < 1e-11
+        apart += (after.Gx == before.Gx).all(1).unique().numel() == 2
     assert 200 < kept < 400  # of 60 rounds of 10 nodes
+    assert apart > 55  # rounds in which some nodes keep theirs and others do not: all but 1 in 512
 
 
 @pytest.mark.parametrize("name", ["local_sgda", "momentum_local_sgda", "fed_norm_sgda", "sagda", "fedgda_gt"])
