@@ -140,6 +140,35 @@ def test_the_results_of_the_readme_are_those_of_table_2(tracked: Path) -> None:
     assert (table["seeds"] == 3).all() and "over 3 seeds" in part
 
 
+def fill(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """docs/fill.py."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    return importlib.import_module("fill")
+
+
+def test_what_is_said_of_the_table_under_the_protocol_is_made_of_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    maker = fill(monkeypatch)
+    text = maker.PAGE.read_text()
+    assert maker.filled(text) == text, "python docs/fill.py writes it"
+    assert set(re.findall(r"<!-- (\w+) -->", text)) - {"end"} == set(maker.PARTS)
+
+
+def test_the_made_parts_follow_their_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    maker = fill(monkeypatch)
+    before = {name: part() for name, part in maker.PARTS.items()}
+    for path in (ROOT / "tables").iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    changes = {f"{maker.STEM}.csv": "mean", f"{maker.STEM}-vs-paper.csv": "margin", "protocol-trials.csv": "clean"}
+    for name, column in changes.items():
+        frame = pd.read_csv(tmp_path / name)
+        frame[column] -= 0.1
+        (tmp_path / name).unlink()
+        frame.to_csv(tmp_path / name, index=False)
+    monkeypatch.setattr(maker, "TABLES", tmp_path)
+    for name, part in maker.PARTS.items():
+        assert part() != before[name], name
+
+
 def test_no_other_number_of_the_readme_looks_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     text = FENCE.sub("", README.read_text())
     text = text.partition("## Results")[0] + text.partition("Read it with care")[2]

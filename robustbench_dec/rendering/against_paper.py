@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import isnan, nan
 from typing import get_args
 
+import pandas as pd
+
 from robustbench_dec import titles
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard.means import Mean
@@ -121,6 +123,23 @@ def _counted(
                 found[verdicts.verdict(judged.get((block.dataset, *column)), there)] += 1
     kinds = get_args(verdicts.Verdict)
     return f"Of {found.total()} attacked columns: " + ", ".join(f"{found[kind]} {kind}" for kind in kinds) + "."
+
+
+def csv(
+    blocks: Sequence[Block], cells: Mapping[Key, Seeds], paper: Mapping[Key, float], judged: verdicts.Columns
+) -> str:
+    """The margins of a table under a protocol, a row for each column that the paper has too; points, as in Markdown."""
+    rows = []
+    for block in blocks:
+        for column, (here, there) in _margins(block, cells, paper).items():
+            margin = judged.get((block.dataset, *column))
+            tested = (nan, nan, nan) if margin is None else (100 * margin.low, 100 * margin.high, margin.p)
+            if not isnan(there):
+                numbers = (there, here.mean, here.std, *tested)
+                verdict = verdicts.verdict(margin, there)
+                rows.append((block.dataset, *column, *(round(each, 6) for each in numbers), here.seeds, verdict))
+    names = ["dataset", "attack", "eps", "paper", "margin", "std", "low", "high", "p", "seeds", "verdict"]
+    return str(pd.DataFrame(rows, columns=names).to_csv(index=False, lineterminator="\n"))
 
 
 def percent_of(paper: Paper) -> dict[Key, float]:

@@ -46,7 +46,8 @@ def render(
     paper: against_paper.Paper | None,
     margins: verdicts.Columns | None = None,
 ) -> dict[Path, bytes]:
-    """What goes into <stem>.csv, .md, .tex and, where the paper's numbers are given, <stem>-vs-paper.md.
+    """What goes into <stem>.csv, .md, .tex and, where the paper's numbers are given, <stem>-vs-paper.md (under a
+    protocol .csv too).
 
     `frame` holds this table's leaderboard rows, one per data set, method, attack, eps and seed. `paper` maps data set
     -> method -> column -> percent, a column being "clean" or like "fgsm@0.05". Titles and caption are plain text.
@@ -67,6 +68,8 @@ def render(
     if paper is not None:
         percent = against_paper.percent_of(paper)
         contents["-vs-paper.md"] = against_paper.markdown(blocks, cells, percent, caption, margins)
+        if margins is not None:
+            contents["-vs-paper.csv"] = against_paper.csv(blocks, cells, percent, margins)
     return files.beside(stem, contents)
 
 

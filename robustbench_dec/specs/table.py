@@ -133,7 +133,7 @@ class Spec(Strict):
         return rest | {"blocks": [_over(content.get("defaults"), block) for block in content["blocks"]]}
 
     def with_profile(self, name: str) -> "Spec":
-        """This table with the changes of a profile. It says so, and stands beside no paper's numbers."""
+        """This table with the changes of a profile. It says so, and stands under no protocol and beside no paper."""
         if name not in self.profiles:
             raise BadInput(f"no profile '{name}'; there are: {', '.join(self.profiles) or 'none'}")
         profile = self.profiles[name]
@@ -147,6 +147,8 @@ class Spec(Strict):
             update={
                 "caption": words.rstrip(),
                 "paper": {},
+                "protocol": None,
+                "protocol_sha256": None,
                 "seeds": profile.seeds or self.seeds,
                 "n_examples": profile.n_examples or self.n_examples,
                 "curve_points": profile.curve_points or self.curve_points,

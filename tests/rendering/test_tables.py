@@ -36,7 +36,7 @@ def test_committed_tables_are_rebuilt_from_committed_results(
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "runs").symlink_to(tracked / "results" / "runs")
     by_path.report(spec.read(path), path.stem, tmp_path / "results", tmp_path)
-    for ending in (".csv", ".md", ".tex", "-vs-paper.md"):
+    for ending in (".csv", ".md", ".tex", "-vs-paper.md", "-vs-paper.csv"):
         committed = path.with_name(path.stem + ending)
         if committed.is_file():
             assert (tmp_path / committed.name).read_bytes() == committed.read_bytes(), ending

@@ -1,5 +1,6 @@
 """A table under a protocol: what is bold, and what is said of the paper's columns."""
 
+import io
 from typing import Any
 
 import numpy as np
@@ -46,12 +47,16 @@ def cells(seeds: int, right: dict[str, dict[str, float]] = RIGHT, images: int = 
 
 
 def rendered(made: list[CellRecord]) -> tuple[str, str]:
+    texts = written(made)
+    return texts["t.md"], texts["t-vs-paper.md"]
+
+
+def written(made: list[CellRecord]) -> dict[str, str]:
     columns = ["dataset", "method", "attack", "eps", "seed", "robust_acc", "clean_acc", "n_examples"]
     frame = pd.DataFrame([{name: getattr(cell, name) for name in columns} for cell in made])
     margins = verdicts.measured([BLOCK], made, replicates=200)
     contents = attacks_table.render(frame, [BLOCK], ROOT / "t", "A caption.", PAPER, margins)
-    texts = {path.name: content.decode() for path, content in contents.items()}
-    return texts["t.md"], texts["t-vs-paper.md"]
+    return {path.name: content.decode() for path, content in contents.items()}
 
 
 def test_margins_come_from_the_bits_of_the_images() -> None:
@@ -87,6 +92,20 @@ def test_each_column_is_reproduced_or_not_or_undecided() -> None:
     worse = {"k_gt": RIGHT["dec_fedtrack"], "dec_fedtrack": RIGHT["k_gt"]}
     _, text = rendered(cells(6, worse))
     assert "Of 2 attacked columns: 0 reproduced, 1 not reproduced, 1 undecided." in text
+
+
+def test_the_csv_has_the_margins_that_the_text_has() -> None:
+    made = written(cells(6))
+    rows = pd.read_csv(io.StringIO(made["t-vs-paper.csv"])).set_index("attack")
+    assert rows.index.tolist() == ["clean", "fgsm", "uap"] and (rows["seeds"] == 6).all()
+    assert rows["verdict"].tolist() == ["undecided", "reproduced", "undecided"]
+    fgsm = rows.loc["fgsm"]
+    assert (
+        f"| {fgsm['margin']:+.2f} ± {fgsm['std']:.2f} | {fgsm['low']:+.2f} to {fgsm['high']:+.2f} |"
+        in made["t-vs-paper.md"]
+    )
+    alone = pd.read_csv(io.StringIO(written(cells(1))["t-vs-paper.csv"]))
+    assert alone[["low", "high", "p", "std"]].isna().all().all() and set(alone["verdict"]) == {"undecided"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,133 @@
+"""What docs/reproduction.md says in numbers of Table 2 under its protocol, made of the files in tables/.
+
+    python docs/fill.py
+
+A part stands between <!-- NAME --> and <!-- end --> and is replaced by what `PARTS[NAME]` makes; a test makes all of
+them again and compares.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from math import isnan
+from pathlib import Path
+from typing import get_args
+
+import pandas as pd
+
+from robustbench_dec import files, titles
+from robustbench_dec.rendering.blocks import column_title
+from robustbench_dec.rendering.text import grid
+from robustbench_dec.rendering.verdicts import Verdict
+from robustbench_dec.running import trials
+from robustbench_dec.specs import protocol as protocols
+from robustbench_dec.specs import table as specs
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLES = ROOT / "tables"
+PAGE = ROOT / "docs" / "reproduction.md"
+STEM = "table2-protocol"
+
+SHORT = {
+    "mnist": {"clean": 0.0, "fgsm": 0.1, "pgd": 0.1, "uap": 0.2},
+    "cifar10": {"clean": 0.0, "fgsm": 0.005, "pgd": 0.005, "uap": 0.03},
+}
+"""The columns of the excerpt, one radius of each attack."""
+
+METHODS = ("k_gt", "dec_fedtrack")
+
+
+def short() -> str:
+    """An excerpt of the table, in percent."""
+    held = pd.read_csv(TABLES / f"{STEM}.csv").set_index(["dataset", "method", "attack", "eps"])
+    head = ["", *(titles.attack(attack) for attack in SHORT["mnist"])]
+    body = []
+    for dataset, radii in SHORT.items():
+        body.append([f"{titles.dataset(dataset)}, attack radius", "", *(f"{eps:g}" for eps in [*radii.values()][1:])])
+        for method in METHODS:
+            entries = [held.loc[(dataset, method, *column)] for column in radii.items()]
+            body.append([titles.method(method), *(_percent(entry["mean"], entry["std"]) for entry in entries)])
+    seeds = _seeds(held["seeds"].tolist())
+    return f"Test accuracy in percent, mean ± standard deviation over {seeds}:\n\n{grid(head, body)}"
+
+
+def verdict() -> str:
+    """How much of the paper's order is found again, in a sentence for each data set."""
+    margins = pd.read_csv(TABLES / f"{STEM}-vs-paper.csv")
+    attacked = margins[margins["attack"] != titles.CLEAN]
+    sentences = []
+    for dataset, rows in attacked.groupby("dataset", sort=False):
+        found = Counter(rows["verdict"])
+        counts = ", ".join(f"{found[kind]} {kind}" for kind in get_args(Verdict))
+        low, high = rows["margin"].min(), rows["margin"].max()
+        sentences.append(
+            f"{titles.dataset(str(dataset))}: of {len(rows)} attacked columns {counts}; Dec-FedTrack's margins are "
+            f"{low:+.1f} to {high:+.1f} points."
+        )
+    return "\n".join(sentences)
+
+
+def margins() -> str:
+    """The margin of every column, beside the paper's."""
+    head = ["data set", "column", "margin, paper", "margin, here", "95 % interval", "corrected p", "verdict"]
+    body = [
+        [
+            titles.dataset(row.dataset),
+            column_title(row.attack, row.eps),
+            f"{row.paper:+.1f}",
+            _spread(f"{row.margin:+.1f}", row.std),
+            "--" if isnan(row.low) else f"{row.low:+.1f} to {row.high:+.1f}",
+            "--" if isnan(row.p) else f"{row.p:.3f}",
+            row.verdict,
+        ]
+        for row in pd.read_csv(TABLES / f"{STEM}-vs-paper.csv").itertuples()
+    ]
+    return grid(head, body)
+
+
+def choice() -> str:
+    """What the protocol's trials chose, and how it did on held-out images."""
+    rules = protocols.read(TABLES / "protocol.toml")
+    done = trials.read(TABLES / rules.trials_file)
+    full = done[done["stage"] == "full"].set_index(["block", "method", "trial"])
+    body = []
+    for (block, method), taken in trials.choice(rules, done).items():
+        point = ", ".join(f"{name} {value:g}" for name, value in taken.point.items())
+        held = full.loc[(block, method, taken.number)]
+        accuracies = [f"{100 * held['clean']:.1f}", f"{100 * held['score']:.1f}"]
+        body.append([block, titles.method(method), taken.candidate.title, str(taken.number), point, *accuracies])
+    return grid(["data set", "method", "data handling", "trial", "settings", "clean, held out", "score"], body)
+
+
+def _percent(mean: float, std: float) -> str:
+    return _spread(f"{100 * mean:.1f}", 100 * std)
+
+
+def _spread(number: str, std: float) -> str:
+    """A number with its standard deviation, if there is one: not of a single seed."""
+    return number if isnan(std) else f"{number} ± {std:.1f}"
+
+
+def _seeds(counts: list[int]) -> str:
+    """How many seeds the entries rest on, and how many are asked for where that is more."""
+    asked = len(specs.read(TABLES / f"{STEM}.toml").seeds)
+    least, most = min(counts), max(counts)
+    there = str(most) if least == most else f"{least} to {most}"
+    return f"{asked} seeds" if least == asked else f"{there} of the {asked} seeds (the others are not made yet)"
+
+
+PARTS: dict[str, Callable[[], str]] = {"short": short, "verdict": verdict, "margins": margins, "choice": choice}
+
+
+def filled(text: str) -> str:
+    """A page with its parts as the files have them."""
+    return re.sub(
+        r"<!-- (\w+) -->\n.*?<!-- end -->",
+        lambda found: f"<!-- {found[1]} -->\n{PARTS[found[1]]()}\n<!-- end -->",
+        text,
+        flags=re.DOTALL,
+    )
+
+
+if __name__ == "__main__":
+    files.write_text(PAGE, filled(PAGE.read_text(encoding="utf-8")))
