@@ -15,6 +15,8 @@ import typer
 from robustbench_dec import shelf
 from robustbench_dec.commands.app import app
 from robustbench_dec.leaderboard.gather import COLUMNS
+from robustbench_dec.running import trials
+from robustbench_dec.specs import protocol as protocols
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -146,25 +148,49 @@ def fill(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("fill")
 
 
-def test_what_is_said_of_the_table_under_the_protocol_is_made_of_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_said_of_the_protocol_is_made_of_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
     maker = fill(monkeypatch)
     text = maker.PAGE.read_text()
     assert maker.filled(text) == text, "python docs/fill.py writes it"
-    assert set(re.findall(r"<!-- (\w+) -->", text)) - {"end"} == set(maker.PARTS)
+    assert {"choice"} <= set(re.findall(r"<!-- (\w+) -->", text)) - {"end"} <= set(maker.PARTS)
+
+
+def test_what_is_said_of_the_search_is_in_the_trials() -> None:
+    rules = protocols.read(ROOT / "tables" / "protocol.toml")
+    done = trials.read(ROOT / "tables" / rules.trials_file)
+    cifar = done[done["block"] == "CIFAR-10"]
+    order = trials.ranked(rules, cifar[cifar["stage"] == "short"])
+    first = {method: order[order["method"] == method]["trial"].astype(int).tolist() for method in rules.methods}
+    assert first["k_gt"].index(14) == 2 and first["dec_fedtrack"][2:4] == [8, 14]
+    full = cifar[(cifar["stage"] == "full") & cifar["diverged"]]
+    assert full[["method", "trial"]].values.tolist() == [["dec_fedtrack", 8]]
+    said = flat(ROOT / "docs" / "reproduction.md")
+    assert "K-GT's trial 14 came third of its short trials" in said
+    assert "Dec-FedTrack's trial 14 came fourth, behind trial 8, which diverged at full length" in said
 
 
 def test_the_made_parts_follow_their_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     maker = fill(monkeypatch)
+    for name in ("protocol.md", "protocol.toml", "protocol-trials.csv", f"{maker.STEM}.toml"):
+        (tmp_path / name).write_bytes((maker.TABLES / name).read_bytes())
+    (tmp_path / f"{maker.STEM}.csv").write_bytes((maker.TABLES / "table2.csv").read_bytes())
+    (tmp_path / f"{maker.STEM}-vs-paper.csv").write_text(
+        "dataset,attack,eps,paper,margin,std,low,high,p,seeds,verdict\n"
+        "mnist,clean,0.0,-0.06,0.1,0.2,-0.1,0.3,0.5,6,undecided\n"
+        "mnist,fgsm,0.05,1.1,2.25,0.5,1.5,3.0,0.031,6,reproduced\n"
+        "cifar10,pgd,0.003,1.9,-1.25,,,,,1,undecided\n"
+    )
+    monkeypatch.setattr(maker, "TABLES", tmp_path)
     before = {name: part() for name, part in maker.PARTS.items()}
-    for path in (ROOT / "tables").iterdir():
-        (tmp_path / path.name).symlink_to(path)
+    assert "over 3 of the 6 seeds (the others are not made yet)" in before["short"]
+    assert "| MNIST | FGSM δ=0.05 | +1.1 | +2.2 ± 0.5 | +1.5 to +3.0 | 0.031 | reproduced |" in before["margins"]
+    assert "| CIFAR-10 | PGD δ=0.003 | +1.9 | -1.2 | -- | -- | undecided |" in before["margins"]
+    assert "MNIST: of 1 attacked columns 1 reproduced, 0 not reproduced, 0 undecided" in before["verdict"]
     changes = {f"{maker.STEM}.csv": "mean", f"{maker.STEM}-vs-paper.csv": "margin", "protocol-trials.csv": "clean"}
     for name, column in changes.items():
         frame = pd.read_csv(tmp_path / name)
         frame[column] -= 0.1
-        (tmp_path / name).unlink()
         frame.to_csv(tmp_path / name, index=False)
-    monkeypatch.setattr(maker, "TABLES", tmp_path)
     for name, part in maker.PARTS.items():
         assert part() != before[name], name
 
