@@ -90,6 +90,25 @@ function attackBlock(row) {
   }));
 }
 
+/** Who holds which labels: a line for each node, a square for each class, darker where it has more of the node's samples. */
+function holdingsBlock(run) {
+  if (!run.holdings) return null;
+  const side = 14, left = 22, top = 14;
+  const classes = run.holdings[0].length;
+  const text = (x, y, words, anchor) => s("text", { x, y, "text-anchor": anchor, "font-size": 9, fill: "currentColor" }, words);
+  const svg = s("svg", {
+    class: "holdings", viewBox: `0 0 ${left + side * classes} ${top + side * run.holdings.length}`, width: left + side * classes, role: "img",
+    "aria-label": `Labels of ${run.holdings.length} nodes: ${run.holdings.map((counts, node) => `node ${node} has ${counts.filter((count) => count).length} of ${classes} classes`).join(", ")}`,
+  }, ...run.classes.map((_, label) => text(left + side * (label + 0.5), top - 4, String(label), "middle")));
+  run.holdings.forEach((counts, node) => {
+    const all = Math.max(1, counts.reduce((total, count) => total + count, 0));
+    svg.append(text(left - 5, top + side * (node + 0.75), String(node), "end"), ...counts.map((count, label) =>
+      s("rect", { x: left + side * label, y: top + side * node, width: side - 1, height: side - 1, fill: "currentColor", "fill-opacity": 0.06 + (0.94 * count) / all },
+        s("title", {}, `node ${node}: ${count.toLocaleString("en")} of ${run.classes[label]}`))));
+  });
+  return block("Who holds which labels", svg, h("p", { className: "note" }, "Nodes below each other, classes side by side."));
+}
+
 function trainingBlocks(row) {
   const run = DATA.runs[row.run_id];
   if (!run) {
@@ -113,6 +132,7 @@ function trainingBlocks(row) {
       "worst to best node": `${percent(run.clean.node_min, 2)} to ${percent(run.clean.node_max, 2)} %`,
       "held-out images": run.clean.validation === null || run.clean.validation === undefined ? null : `${percent(run.clean.validation, 2)} %`,
     })),
+    holdingsBlock(run),
   ];
 }
 

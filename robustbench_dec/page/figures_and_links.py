@@ -29,6 +29,14 @@ FIGURES = {
         "Figure 1 on heterogeneous nodes",
         "The same objective where the nodes' data differ, with 1, 5 and 20 local steps.",
     ),
+    "methods-heat": (
+        "Methods and splits",
+        "Every method on every way to deal the data, clean and in the worst case of all attacks.",
+    ),
+    "table2-radius-tradeoff": (
+        "Table 2 by training radius",
+        "What the radius of y in training costs in clean accuracy and buys under attack.",
+    ),
 }
 SYMBOLS = {"kappa": "κ", "epsilon": "ε", "mu": "μ", "rho": "ρ", "delta": "δ", "log": "log", "tilde": ""}  # noqa: RUF001
 POWERS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
@@ -67,7 +75,7 @@ class PartLinks:
 
 
 def figures(folder: Path | None) -> list[Shown]:
-    """The paper's figures that lie beside the page."""
+    """The figures that lie beside the page."""
     if folder is None:
         return []
     return [_figure(folder, *each) for each in FIGURES.items() if (folder / f"{each[0]}.png").is_file()]

@@ -19,8 +19,9 @@ from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.leaderboard import labelled_rows
 from robustbench_dec.page import figures_and_links
 from robustbench_dec.store.results import Results
-from tests.support import ROOT
+from tests.support import ROOT, by_path
 from tests.support import browser as chromium
+from tests.support.tiny import Made
 
 EVIL = '<script>window.broken = true</script><img src=x onerror="window.broken = true">'
 
@@ -483,6 +484,21 @@ def test_a_phone_shows_it_without_scrolling_sideways(tab: chromium.Browser, addr
                 assert tab.run(f"document.querySelector('#rows .col-{number}').getBoundingClientRect().right") <= 390
     finally:
         tab.resize(1280, 900)
+
+
+def test_a_row_opens_to_who_holds_which_labels(tab: chromium.Browser, made: Made, tmp_path: Path) -> None:
+    by_path.report(made.specification, "tiny", made.results, made.file.parent)
+    tab.open(page.write(Results(made.results), tmp_path / "index.html").as_uri())
+    click(tab, "[data-open]")
+    run = Results(made.results).run(made.folders[0].name)  # the others' nodes hold the same
+    assert run.record.classifier is not None and run.record.classifier.holdings is not None
+    counts = run.record.classifier.holdings
+    told = tab.run("[...document.querySelectorAll('#details svg.holdings rect title')].map((one) => one.textContent)")
+    assert told == [
+        f"node {node}: {count:,} of {name}"
+        for node, held in enumerate(counts)
+        for name, count in zip(run.record.classifier.classes, held, strict=True)
+    ]
 
 
 def test_a_method_named_like_markup_stays_text(tab: chromium.Browser, tmp_path: Path, rows: pd.DataFrame) -> None:
