@@ -45,18 +45,21 @@ def render(
     caption: str,
     paper: against_paper.Paper | None,
     margins: verdicts.Columns | None = None,
+    diverged: Sequence[str] = (),
 ) -> dict[Path, bytes]:
     """What goes into <stem>.csv, .md, .tex and, where the paper's numbers are given, <stem>-vs-paper.md (under a
     protocol .csv too).
 
     `frame` holds this table's leaderboard rows, one per data set, method, attack, eps and seed. `paper` maps data set
     -> method -> column -> percent, a column being "clean" or like "fgsm@0.05". Titles and caption are plain text.
-    A table under a protocol has `margins`: a number is bold only where its lead is more than chance.
+    A table under a protocol has `margins`: a number is bold only where its lead is more than chance. `diverged` has a
+    sentence for each run without numbers.
     """
     cells = collect(frame, blocks)
     entries = {key: Mean.of(cells[key].values()) for key in cells}
     marked = _marked(frame, blocks, entries)
     notes = _notes(frame, blocks, cells, BEST_MEAN if margins is None else MORE_THAN_CHANCE)
+    notes += diverged
     bold = _best(blocks, entries, margins)
     if marked:
         notes.append(f"{MARK} flagged by the audit; see docs/flags.md and reliability_flags in the leaderboard.")

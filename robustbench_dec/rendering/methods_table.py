@@ -114,6 +114,16 @@ def collect(work: Sequence[Work], results: Results) -> Blocks:
     return {block: sorted(rows.values(), key=lambda row: row.order) for block, rows in found.items()}
 
 
+def divergences(work: Sequence[Work], results: Results) -> list[str]:
+    """A sentence for each run of a table that diverged and so has no numbers."""
+    found = []
+    for item in work:
+        if (why := results.run(item.run.id).divergence) is not None:
+            what = why.partition(";")[0]
+            found.append(f"{item.block.title}, {titles.method(item.run.method)}, seed {item.run.seed}: {what}.")
+    return found
+
+
 def measure(row: Row, item: Work, run: Run) -> None:
     """Add a finished run of a row: its accuracies, its costs, its curve."""
     record, seed = run.record, item.run.seed

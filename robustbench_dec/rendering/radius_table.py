@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from robustbench_dec import files, titles
 from robustbench_dec.rendering import style
 from robustbench_dec.rendering.blocks import column_title
-from robustbench_dec.rendering.methods_table import CLEAN, NODE, WORST, Row, accuracies, measure
+from robustbench_dec.rendering.methods_table import CLEAN, NODE, WORST, Row, accuracies, divergences, measure
 from robustbench_dec.rendering.text import (
     LATEX_NEEDS,
     escape_latex,
@@ -39,7 +39,7 @@ Rows = dict[float, Row]
 def render(specification: Spec, work: Sequence[Work], results: Results, stem: Path) -> dict[Path, bytes]:
     """What goes into the files of a table by training radius."""
     blocks = {block.title: collect(block, work, results) for block in specification.blocks}
-    notes = _notes(specification)
+    notes = [*_notes(specification), *divergences(work, results)]
     contents = {
         ".csv": _csv(specification, blocks),
         ".md": _markdown(specification, blocks, notes),

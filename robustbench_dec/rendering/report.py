@@ -85,7 +85,8 @@ def prepare(specification: Spec, work: Sequence[Work], stem: str, results: Resul
         if specification.protocol is not None:
             known = [record for item, run in runs for asks in item.cells if (record := run.cell(asks.key).known())]
             margins = verdicts.measured(places, known)
-        contents |= attacks_table.render(rows, places, tables / stem, specification.caption, paper, margins)
+        diverged = methods_table.divergences(work, results)
+        contents |= attacks_table.render(rows, places, tables / stem, specification.caption, paper, margins, diverged)
         lines = pd.concat([_curve(run) for _, run in runs])
         contents |= curves.curves(lines, tables / stem, _measured(specification))
         trained, universal = _pictures([pair for pair in runs if pair[0].run.seed == specification.seeds[0]])

@@ -1,6 +1,7 @@
 """A table under a protocol: what is bold, and what is said of the paper's columns."""
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard.margins import Margin
 from robustbench_dec.rendering import attacks_table, verdicts
 from robustbench_dec.rendering.blocks import Block
+from robustbench_dec.specs import table as spec
 from robustbench_dec.store.bits import pack
 from robustbench_dec.store.records import CellRecord
-from tests.support import ROOT
+from tests.support import ROOT, by_path
 
 BLOCK = Block("MNIST", "mnist", ("k_gt", "dec_fedtrack"), (("fgsm", 0.1), ("uap", 0.2)))
 RIGHT = {"k_gt": {"clean": 0.99, "fgsm": 0.6, "uap": 0.7}, "dec_fedtrack": {"clean": 0.99, "fgsm": 0.8, "uap": 0.7}}
@@ -127,3 +129,34 @@ def test_cells_without_clean_outcomes_are_refused() -> None:
     made = [cell.model_copy(update={"clean_bits": ""}) for cell in cells(2)]
     with pytest.raises(BadInput, match="make its cells again"):
         verdicts.measured([BLOCK], made)
+
+
+TABLE = """
+title = "Under rules"
+protocol = "rules.md"
+seeds = [0]
+n_examples = 30
+curve_points = 1
+[network]
+nodes = 3
+[[blocks]]
+title = "Digits"
+rounds = 3
+problem = { dataset = "digits", eps = 0.1 }
+trainers.k_gt = { eta_c = 0.2, batch = 16 }
+trainers.dec_fedtrack = { eta_c = 1e4, eta_d = 1.0, batch = 16 }
+attacks = [{ name = "fgsm", eps = [0.1] }]
+"""
+
+
+def test_a_run_that_diverges_under_a_protocol_is_told_and_ends_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text(TABLE)
+    (tmp_path / "rules.md").write_text("Whatever comes out is the result.")
+    asked = spec.read(path)
+    runs = by_path.make(asked, tmp_path / "results")
+    assert [(folder / "run.json").is_file() for folder in runs] == [True, False]
+    by_path.report(asked, "t", tmp_path / "results", tmp_path)
+    for text in ((tmp_path / "t.md").read_text(), (tmp_path / "t.tex").read_text()):
+        assert "Digits, Dec-FedTrack, seed 0: training diverged in round " in text
+        assert "2 of 4 entries are missing" in text
