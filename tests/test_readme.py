@@ -17,6 +17,8 @@ from robustbench_dec.commands.app import app
 from robustbench_dec.leaderboard.gather import COLUMNS
 from robustbench_dec.running import trials
 from robustbench_dec.specs import protocol as protocols
+from robustbench_dec.specs import table as tables
+from robustbench_dec.store.results import Results
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -167,6 +169,15 @@ def test_what_is_said_of_the_search_is_in_the_trials() -> None:
     said = flat(ROOT / "docs" / "reproduction.md")
     assert "K-GT's trial 14 came third of its short trials" in said
     assert "Dec-FedTrack's trial 14 came fourth, behind trial 8, which diverged at full length" in said
+
+
+def test_what_is_said_of_runs_that_diverged_is_in_the_store(tracked: Path) -> None:
+    results, said = Results(tracked / "results"), flat(ROOT / "docs" / "reproduction.md")
+    asked = [run for _, run in tables.read(ROOT / "tables" / "table2-protocol.toml").runs()]
+    broken = {(run.data_set, run.method, run.seed): why for run in asked if (why := results.run(run.id).divergence)}
+    ((name, why),) = broken.items()
+    assert name == ("mnist", "dec_fedtrack", 1) and "Dec-FedTrack with seed 1 diverged (round 10, loss 159)" in said
+    assert why.startswith("training diverged in round 10 (loss 159) ")
 
 
 def test_the_made_parts_follow_their_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
