@@ -122,7 +122,7 @@ PARTS: dict[str, Callable[[], str]] = {"short": short, "verdict": verdict, "marg
 def filled(text: str) -> str:
     """A page with its parts as the files have them."""
     return re.sub(
-        r"<!-- (\w+) -->\n.*?<!-- end -->",
+        rf"<!-- ({'|'.join(PARTS)}) -->\n.*?<!-- end -->",
         lambda found: f"<!-- {found[1]} -->\n{PARTS[found[1]]()}\n<!-- end -->",
         text,
         flags=re.DOTALL,
