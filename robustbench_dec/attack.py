@@ -32,7 +32,7 @@ class Ball(NamedTuple):
     eps: float
 
 
-TOLD = ("model", "passes", "short_steps")
+OWN_FLAGS = ("model", "passes", "short_steps")
 """The flags that who runs an attack tells of it; all others are found by who judges it."""
 
 TOO_MANY = "the network was asked more often than --max-passes allows"
@@ -130,7 +130,7 @@ class Attack(Part):
         return {each.name: getattr(self, each.name) for each in fields(self) if each.init}
 
     def remarks(self) -> tuple[str, ...]:
-        """Flags that follow from its settings alone, of those in `TOLD`."""
+        """Flags that follow from its settings alone, of those in `OWN_FLAGS`."""
         return ()
 
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 import robustbench_dec
 from robustbench_dec import files, shelf
 from robustbench_dec.architecture import NormalisedNetwork, flat_parameters
-from robustbench_dec.attack import NORMS, TOLD, TOO_MANY, Attack, OutOfPasses, device_of, eval_mode
+from robustbench_dec.attack import NORMS, OWN_FLAGS, TOO_MANY, Attack, OutOfPasses, device_of, eval_mode
 from robustbench_dec.attacking import processes, wire
 from robustbench_dec.attacking.evaluate import Limits, Played
 from robustbench_dec.attacking.model_use import copied, digest, digest_of
@@ -364,7 +364,7 @@ def _counts(counts: object) -> tuple[int, int, int, int]:
 
 def _flags(flags: object) -> frozenset[str]:
     """Flags as a process tells them: those that an attack can have by itself, and no words of its own."""
-    if not isinstance(flags, list) or not all(isinstance(each, str) and each in TOLD for each in flags):
+    if not isinstance(flags, list) or not all(isinstance(each, str) and each in OWN_FLAGS for each in flags):
         raise ValueError("no flags")
     return frozenset(flags)
 

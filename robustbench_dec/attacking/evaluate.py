@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from robustbench_dec.attack import (
     NORMS,
-    TOLD,
+    OWN_FLAGS,
     TOLERANCE,
     Attack,
     Ball,
@@ -157,7 +157,7 @@ def attacked(
     at the end.
     """
     judge, network, shape = scene.judge, scene.network, scene.shape
-    flags, classes = network.flags | {each for each in attack.remarks() if each in TOLD}, network.classes
+    flags, classes = network.flags | {each for each in attack.remarks() if each in OWN_FLAGS}, network.classes
     ball, universal = Ball(str(attack.norm), float(attack.eps)), bool(attack.universal)
     _check_radius(ball, shape)
     attack.check(shape, classes)

@@ -63,7 +63,7 @@ class Point:
     zeros: float | None = None  # share of zero gradients
     right: Tensor | None = None  # (n_examples,) bool
     passes: tuple[int, int] | None = None  # forward and back, by the attack
-    told: bool = False  # whether the passes are only what the process of a user's attack tells
+    hearsay: bool = False  # whether the passes are only what the process of a user's attack tells
     largest: float | None = None  # a radius that every image is within of every other
     flags: tuple[str, ...] = ()  # of the cell itself
 
@@ -129,7 +129,7 @@ def of_cell(run: RunRecord, cell: CellRecord) -> Point:
         zeros=cell.zero_gradients,
         right=cell.right,
         passes=(cell.forwards, cell.backwards),
-        told=cell.source_sha256 is not None and cell.max_passes is None,
+        hearsay=cell.source_sha256 is not None and cell.max_passes is None,
         largest=None if run.classifier is None else largest_radius(cell.norm, run.classifier.architecture.shape),
         flags=cell.flags,
     )
@@ -210,7 +210,7 @@ def _black_box_wins(point: Point, rivals: Iterable[Point]) -> Iterable[Finding]:
         return
     for other in rivals:
         blind = other.passes is not None and other.passes[0] > 0 and not other.passes[1]
-        if not blind or other.told or other.universal or other.eps != point.eps or other.right is None:
+        if not blind or other.hearsay or other.universal or other.eps != point.eps or other.right is None:
             continue
         n = min(len(point.right), len(other.right))
         if (point.right[:n] & ~other.right[:n]).any():

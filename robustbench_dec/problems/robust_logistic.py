@@ -227,7 +227,7 @@ class RobustLogistic(Problem):
         if self._by_sparse(signed):
             return torch.from_numpy(_sparse(signed)[1] @ weights.flatten().numpy()).view(len(weights), -1)
         if signed[0].numel() >= LARGE:
-            return torch.stack([one @ rows for one, rows in zip(weights, signed, strict=True)])
+            return torch.stack([row @ rows for row, rows in zip(weights, signed, strict=True)])
         return (signed * weights[:, :, None]).sum(1)
 
     def _by_sparse(self, signed: Tensor) -> bool:

@@ -190,6 +190,6 @@ def test_a_folder_may_be_called_like_a_file(tmp_path: Path) -> None:
 def test_who_only_says_that_it_needs_no_gradient_flags_nobody() -> None:
     left, broken = torch.tensor([True, False]), torch.tensor([False, False])
     seen = audit.Point("m", "pgd", 0.1, 0.5, right=left, steps=20, passes=(40, 40))
-    for told in (False, True):
-        other = audit.Point("m", "mine.py:Mine", 0.1, 0.0, right=broken, passes=(40, 0), told=told)
-        assert ("black_box_wins" in audit.flags([seen, other])[0]) is not told
+    for hearsay in (False, True):
+        other = audit.Point("m", "mine.py:Mine", 0.1, 0.0, right=broken, passes=(40, 0), hearsay=hearsay)
+        assert ("black_box_wins" in audit.flags([seen, other])[0]) is not hearsay

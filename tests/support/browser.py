@@ -24,7 +24,7 @@ FLAGS = (
     "--disable-extensions", "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--hide-scrollbars", "--remote-debugging-pipe",
 )  # fmt: skip
-PATIENCE = 60.0  # seconds; a busy machine starts Chromium slowly
+PATIENCE = 180.0  # seconds; a busy machine starts Chromium slowly, and draws 2,000 rows slowly
 
 
 def executable() -> str | None:
