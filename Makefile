@@ -15,7 +15,7 @@ COMMON = --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PRO
 TRAIN_ON_PROCESSES = $(if $(PROCESSES),$(BIN)/torchrun --standalone --nproc-per-node $(PROCESSES) -m robustbench_dec train $(1) $(COMMON))
 TABLE_OPTIONS = $(if $(JOBS),--jobs $(JOBS)) $(COMMON)
 
-.PHONY: setup docs table1 table2 table2-protocol tables robust-network methods figures page tune lint test all-tests quick fast-tests bench clean
+.PHONY: setup docs table1 table2 tables robust-network methods figures page tune lint test all-tests quick fast-tests bench clean
 
 setup: .venv/installed
 
@@ -41,10 +41,6 @@ table2: setup
 tables: setup  # from the results on disk
 	for table in table2 robust-network figures figures-split table1; do $(BIN)/robustbench-dec render tables/$$table.toml || exit; done
 
-table2-protocol: setup  # Table 2 under tables/protocol.md, on the way to replace table2
-	$(BIN)/robustbench-dec data mnist cifar10
-	$(BIN)/robustbench-dec table tables/table2-protocol.toml $(TABLE_OPTIONS)
-
 robust-network: setup  # MNIST on other graphs and on networks that lose messages
 	$(BIN)/robustbench-dec data mnist
 	$(call TRAIN_ON_PROCESSES,tables/robust-network.toml)
@@ -69,7 +65,7 @@ page: setup  # tables/index.html from the results on disk
 	$(BIN)/robustbench-dec page --results $(RESULTS)
 
 tune: setup
-	$(BIN)/robustbench-dec tune tables/table2.toml --device $(DEVICE)
+	$(BIN)/robustbench-dec trials tables/protocol.toml --device $(DEVICE)
 	$(BIN)/robustbench-dec tune tables/figures.toml --device $(DEVICE)
 	$(BIN)/robustbench-dec tune tables/figures-split.toml --device $(DEVICE)
 	$(BIN)/robustbench-dec tune tables/table1.toml --device $(DEVICE)

@@ -1,29 +1,30 @@
 """Are Table 2's attacks at full strength? The table's stored outcomes against stronger versions of its attacks.
 
-Attacks the zoo's networks of seed 0, or, with --seed, runs whose checkpoints are there, on the first test images: PGD
-and UAP at every radius of the table with twice the steps (of UAP's search too), and UAP at the middle one as an ascent
-from y = 0 by sign steps, by Adam and by SGA alone. The table's own accuracy on those images comes from the
-stored cells. Writes benchmarks/attack_strength.csv; rows that are not made again stay if they are about today's
-networks and attacks.
+    python benchmarks/attack_strength.py [--seed 0] [--dataset mnist] [--method k_gt] [--change "steps ="]
+
+On the networks that Table 2's runs keep: PGD with twice the steps on the first test images, UAP with twice the steps
+(of its search too) on all of them, both at every radius of the table; on seed 0 also UAP at the middle radius as an
+ascent from y = 0 by sign steps, by Adam and by SGA alone. What the table has on the same images comes from its cells.
+Cells are kept in out/strength, so that a run that was stopped goes on. Writes benchmarks/attack_strength.csv; rows that
+are not asked for stay if they are about today's networks and attacks.
 """
 
 import argparse
-import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pandas as pd
-from tqdm.auto import tqdm
 
-from robustbench_dec import files
-from robustbench_dec.attacking.evaluate import evaluate
+from robustbench_dec import bars, files
 from robustbench_dec.problem import Classifier
-from robustbench_dec.running.cells import Request
-from robustbench_dec.specs import table as spec
+from robustbench_dec.running import cells, suite
+from robustbench_dec.specs import table as specs
 from robustbench_dec.store import locks, zoo
-from robustbench_dec.store.results import Results
+from robustbench_dec.store.results import Results, Run
 
 ROOT = Path(__file__).resolve().parents[1]
+FILE = ROOT / "benchmarks" / "attack_strength.csv"
 KEYS = ["dataset", "method", "seed", "attack", "eps", "change", "checkpoint"]
 ALONE: dict[str, Any] = {"search": 0, "restarts": 1, "anchor": None}
 ASCENTS: list[dict[str, Any]] = [
@@ -31,84 +32,98 @@ ASCENTS: list[dict[str, Any]] = [
     ALONE | {"step": "adam", "rel_alpha": 0.1, "decay": False, "sga": 0},
     ALONE | {"step": "sign", "rel_alpha": 0.1, "decay": False, "sga": 1},
 ]
+FIRST = 1000
+"""Test images that PGD attacks; a universal perturbation costs no more on all of them."""
 
 
-def stronger(asked: spec.AttackSpec) -> list[spec.AttackSpec]:
+class Job(NamedTuple):
+    """One network under one changed attack, at all its radii."""
+
+    item: suite.Work
+    home: Run
+    asked: specs.AttackSpec
+    changed: specs.AttackSpec
+
+    @property
+    def change(self) -> str:
+        """What differs from the table's attack."""
+        given, usual = self.changed.model_extra or {}, self.asked.model_extra or {}
+        return ", ".join(f"{name} = {value}" for name, value in given.items() if usual.get(name) != value)
+
+    @property
+    def keys(self) -> list[tuple[Any, ...]]:
+        run, sha256 = self.item.run, self.home.record.checkpoint_sha256[:12]
+        what = (run.data_set, run.method, run.seed, self.asked.name)
+        return [(*what, attack.eps, self.change, sha256) for attack in self.changed.build()]
+
+    def rows(self, strength: Results, problem: Classifier) -> Iterator[list[Any]]:
+        """What the table has, what the changed attack leaves right, and by how many points that is less."""
+        run, n = self.item.run, FIRST if self.asked.name == "pgd" else None
+        stored = {request.attack.eps: request for request in self.item.cells if request.name == self.asked.name}
+        wanted = [cells.Request(self.asked.name, attack, run.seed, n) for attack in self.changed.build()]
+        elsewhere, entry = strength.run(run.id), zoo.of_run(self.home)
+        elsewhere.adopt(entry.record)
+        found = cells.attack(elsewhere, wanted, problem=problem, model=entry.model())
+        for key, record in zip(self.keys, found, strict=True):
+            before = self.home.cell(stored[record.eps].key).record.right[:n].double().mean().item()
+            after = record.right.double().mean().item()
+            yield [*key, len(record.right), round(before, 6), round(after, 6), round(100 * (before - after), 2)]
+
+
+def jobs(table: specs.Spec, results: Results) -> Iterator[Job]:
+    for item in suite.listed(table):
+        home = results.run(item.run.id)
+        for asked in item.block.attacks if home.exists else ():  # a run that diverged has no network
+            for changed in stronger(asked, others=item.run.seed == 0):
+                yield Job(item, home, asked, changed)
+
+
+def stronger(asked: specs.AttackSpec, others: bool) -> list[specs.AttackSpec]:
     """The same attack with changes that should not matter if it has converged; other ascents at one radius."""
     if asked.name == "fgsm":
         return []
     usual = asked.build()[0].settings()
-    more: dict[str, Any] = {name: 2 * usual[name] for name in ("steps", "search") if name in usual}
-    if asked.name != "uap":
-        return [asked.model_copy(update=more)]
-    middle = {"eps": [asked.eps[len(asked.eps) // 2]]}
-    return [asked.model_copy(update=change) for change in (more, *(middle | ascent for ascent in ASCENTS))]
+    changes: list[dict[str, Any]] = [{name: 2 * usual[name] for name in ("steps", "search") if name in usual}]
+    if asked.name == "uap" and others:
+        changes += [{"eps": [asked.eps[len(asked.eps) // 2]]} | ascent for ascent in ASCENTS]
+    return [asked.model_copy(update=change) for change in changes]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=ROOT / "results")
-    parser.add_argument("--n-examples", type=int, default=1000, help="first so many test images")
-    parser.add_argument("--seed", type=int, default=0, help="of the runs; others than 0 are not in the zoo")
+    parser.add_argument("--results", type=Path, default=ROOT / "results", help="where Table 2's runs are")
+    parser.add_argument("--seed", type=int, action="append", help="only these")
     parser.add_argument("--dataset", help="only this one")
     parser.add_argument("--method", help="only this one")
-    parser.add_argument("--device", default="cpu", help="where to attack")
-    parser.add_argument("--eps", type=float, help="only this radius")
     parser.add_argument("--change", default="", help="only changes whose description has this in it")
     arguments = parser.parse_args()
-    table, n = spec.read(ROOT / "tables" / "table2.toml"), arguments.n_examples
-    jobs, results = {}, Results(arguments.results)
-    for block, run in table.runs():
-        home = results.run(run.id)
-        sha256 = home.record.checkpoint_sha256
-        for asked in block.attacks:
-            for changed in stronger(asked):
-                for at in changed.build():
-                    what = (run.seed, asked.name, at.eps, described(asked, changed), sha256[:12])
-                    jobs[run.data_set, run.trainer, *what] = run, home, asked, at
+    strength, all_jobs = Results(ROOT / "out" / "strength"), list(jobs(table2(), Results(arguments.results)))
     chosen = [
-        key
-        for key in jobs
-        if arguments.dataset in (None, key[0])
-        if arguments.method in (None, key[1])
-        if arguments.seed == key[2]
-        if arguments.eps in (None, key[4])
-        if arguments.change in key[5]
+        job
+        for job in all_jobs
+        if arguments.seed is None or job.item.run.seed in arguments.seed
+        if arguments.dataset in (None, job.item.run.data_set)
+        if arguments.method in (None, job.item.run.method)
+        if arguments.change in job.change
     ]
-    rows = []
-    for key in tqdm(chosen, disable=None):
-        run, home, asked, at = jobs[key]
-        if run.seed == 0:
-            (entry,) = zoo.entries(f"{run.data_set}/{run.trainer}", results.zoo)
-            same, model = entry.record.checkpoint_sha256 == home.record.checkpoint_sha256, entry.model(arguments.device)
-        else:
-            same, model = True, home.model(arguments.device)
-        images = cast(Classifier, run.build_problem()).images
-        (usual,) = (like for like in asked.build() if like.eps == at.eps)
-        stored = home.cell(Request(asked.name, usual, run.seed, table.n_examples, schema=run.schema).key).known()
-        if stored is None or not same:
-            sys.exit(f"{home.id} has no cell of {asked.name} on the zoo's network; make Table 2 and that entry again")
-        outcome = evaluate(
-            at, model, images.test_images[:n], images.test_labels[:n], seed=run.seed,
-            train=(images.train_images, images.train_labels),
-        )  # fmt: skip
-        reference = stored.right[:n].double().mean().item()
-        points = round(100 * (reference - outcome.robust_accuracy), 2)
-        rows.append([*key, n, reference, outcome.robust_accuracy, points])
-    path = ROOT / "benchmarks" / "attack_strength.csv"
-    frame = pd.DataFrame(rows, columns=[*KEYS, "n_examples", "table", "changed", "points_below_table"])
-    print(frame.to_string(index=False))
-    with locks.claim(path):  # another process may measure another method
-        frame = pd.concat([pd.read_csv(path), frame] if path.is_file() else [frame])
-        frame = frame[[key in jobs for key in frame[KEYS].itertuples(index=False, name=None)]]
-        frame = frame.drop_duplicates(KEYS, keep="last").sort_values(KEYS[:4], kind="stable")
-        files.write_text(path, frame.to_csv(index=False, lineterminator="\n"))
+    known = {key for job in all_jobs for key in job.keys}
+    for job in bars.bar(chosen, desc="attack strength", unit="attack"):
+        problem = cast(Classifier, job.item.run.build_problem())
+        write(list(job.rows(strength, problem)), known)
 
 
-def described(asked: spec.AttackSpec, changed: spec.AttackSpec) -> str:
-    """What differs from the table's attack."""
-    given, usual = changed.model_extra or {}, asked.model_extra or {}
-    return ", ".join(f"{name} = {value}" for name, value in given.items() if usual.get(name) != value)
+def table2() -> specs.Spec:
+    return specs.read(ROOT / "tables" / "table2.toml")
+
+
+def write(rows: list[list[Any]], known: set[tuple[Any, ...]]) -> None:
+    """Put rows into the file, in place of those that have their keys; another process may measure another method."""
+    with locks.claim(FILE):
+        frame = pd.DataFrame(rows, columns=[*KEYS, "n_examples", "table", "changed", "points_below_table"])
+        frame = pd.concat([pd.read_csv(FILE), frame] if FILE.is_file() else [frame])
+        frame = frame[[key in known for key in frame[KEYS].itertuples(index=False, name=None)]]
+        frame = frame.drop_duplicates(KEYS, keep="last").sort_values(KEYS[:6], kind="stable")
+        files.write_text(FILE, frame.to_csv(index=False, lineterminator="\n"))
 
 
 if __name__ == "__main__":

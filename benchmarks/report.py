@@ -6,12 +6,13 @@ Every table stands between <!-- NAME.csv --> and <!-- end --> and is replaced by
 makes them again and compares.
 """
 
-import re
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 from robustbench_dec import files
+from robustbench_dec.rendering.text import with_parts
 
 HERE = Path(__file__).resolve().parent
 PAGES = [HERE.parent / "docs" / name for name in ("speed.md", "reproduction.md")]
@@ -121,16 +122,9 @@ def sentence() -> str:
     )
 
 
-def filled(text: str) -> str:
-    """The page with its tables as the files have them."""
-    return re.sub(
-        r"<!-- (\w+)\.csv -->\n.*?<!-- end -->",
-        lambda found: f"<!-- {found[1]}.csv -->\n{table(found[1])}\n<!-- end -->",
-        text,
-        flags=re.DOTALL,
-    )
+PARTS = {f"{name}.csv": partial(table, name) for name in TABLES}
 
 
 if __name__ == "__main__":
     for page in PAGES:
-        files.write_text(page, filled(page.read_text()))
+        files.write_text(page, with_parts(page.read_text(), PARTS))

@@ -1,4 +1,4 @@
-"""What docs/reproduction.md says in numbers of Table 2 under its protocol, made of the files in tables/.
+"""What README.md and docs/reproduction.md say in numbers of Table 2, made of the files in tables/ and results/.
 
     python docs/fill.py
 
@@ -6,7 +6,7 @@ A part stands between <!-- NAME --> and <!-- end --> and is replaced by what `PA
 them again and compares.
 """
 
-import re
+import textwrap
 from collections import Counter
 from collections.abc import Callable
 from math import isnan
@@ -17,16 +17,18 @@ import pandas as pd
 
 from robustbench_dec import files, titles
 from robustbench_dec.rendering.blocks import column_title
-from robustbench_dec.rendering.text import grid
+from robustbench_dec.rendering.text import grid, with_parts
 from robustbench_dec.rendering.verdicts import Verdict
 from robustbench_dec.running import trials
 from robustbench_dec.specs import protocol as protocols
 from robustbench_dec.specs import table as specs
+from robustbench_dec.store.results import Results
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = ROOT / "tables"
-PAGE = ROOT / "docs" / "reproduction.md"
-STEM = "table2-protocol"
+RESULTS = Results(ROOT / "results")
+PAGES = [ROOT / "README.md", ROOT / "docs" / "reproduction.md"]
+STEM = "table2"
 
 SHORT = {
     "mnist": {"clean": 0.0, "fgsm": 0.1, "pgd": 0.1, "uap": 0.2},
@@ -47,8 +49,30 @@ def short() -> str:
         for method in METHODS:
             entries = [held.loc[(dataset, method, *column)] for column in radii.items()]
             body.append([titles.method(method), *(_percent(entry["mean"], entry["std"]) for entry in entries)])
-    seeds = _seeds(held["seeds"].tolist())
-    return f"Test accuracy in percent, mean ± standard deviation over {seeds}:\n\n{grid(head, body)}"
+    return grid(head, body)
+
+
+def seeds() -> str:
+    """How many seeds the entries rest on, and which runs have no numbers."""
+    asked = len(specs.read(TABLES / f"{STEM}.toml").seeds)
+    held = pd.read_csv(TABLES / f"{STEM}.csv").groupby(["dataset", "method"], sort=False)["seeds"].min()
+    fewer = [
+        f"{titles.method(method)} on {titles.dataset(dataset)} {count}"
+        for (dataset, method), count in held.items()
+        if count < asked
+    ]
+    exceptions = f" ({', '.join(fewer)})" if fewer else ""
+    return f"Test accuracy in percent, mean ± standard deviation over {asked} seeds{exceptions}:"
+
+
+def diverged() -> str:
+    """The runs of the table that broke, a line each."""
+    lines = []
+    for _, run in specs.read(TABLES / f"{STEM}.toml").runs():
+        if (why := RESULTS.run(run.id).divergence) is not None:
+            words = why.removeprefix("training ").partition(")")[0]
+            lines.append(f"- {titles.method(run.method)} on {titles.dataset(run.data_set)}, seed {run.seed}: {words}).")
+    return "\n".join(lines) or "None."
 
 
 def verdict() -> str:
@@ -64,7 +88,7 @@ def verdict() -> str:
             f"{titles.dataset(str(dataset))}: of {len(rows)} attacked columns {counts}; Dec-FedTrack's margins are "
             f"{low:+.1f} to {high:+.1f} points."
         )
-    return "\n".join(sentences)
+    return textwrap.fill(" ".join(sentences), 108)
 
 
 def margins() -> str:
@@ -108,26 +132,16 @@ def _spread(number: str, std: float) -> str:
     return number if isnan(std) else f"{number} ± {std:.1f}"
 
 
-def _seeds(counts: list[int]) -> str:
-    """How many seeds the entries rest on, and how many are asked for where that is more."""
-    asked = len(specs.read(TABLES / f"{STEM}.toml").seeds)
-    least, most = min(counts), max(counts)
-    there = str(most) if least == most else f"{least} to {most}"
-    return f"{asked} seeds" if least == asked else f"{there} of the {asked} seeds (the others are not made yet)"
-
-
-PARTS: dict[str, Callable[[], str]] = {"short": short, "verdict": verdict, "margins": margins, "choice": choice}
-
-
-def filled(text: str) -> str:
-    """A page with its parts as the files have them."""
-    return re.sub(
-        rf"<!-- ({'|'.join(PARTS)}) -->\n.*?<!-- end -->",
-        lambda found: f"<!-- {found[1]} -->\n{PARTS[found[1]]()}\n<!-- end -->",
-        text,
-        flags=re.DOTALL,
-    )
+PARTS: dict[str, Callable[[], str]] = {
+    "short": short,
+    "seeds": seeds,
+    "verdict": verdict,
+    "margins": margins,
+    "choice": choice,
+    "diverged": diverged,
+}
 
 
 if __name__ == "__main__":
-    files.write_text(PAGE, filled(PAGE.read_text(encoding="utf-8")))
+    for page in PAGES:
+        files.write_text(page, with_parts(page.read_text(encoding="utf-8"), PARTS))

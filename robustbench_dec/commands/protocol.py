@@ -64,7 +64,7 @@ def verify(
     store, path = Results(results), specification or shipped.specification("table2")
     runs = [run for item in suite.listed(specs.read(path)) if (run := store.find(item.run.id)) is not None]
     found = []
-    for scored in verifying.verify(runs, store):
+    for scored in verifying.verify(runs):
         found.append(scored)
         clean = "" if scored.flipped_clean is None else f", {scored.flipped_clean} of the clean ones"
         if not as_json:  # line by line: the whole takes minutes

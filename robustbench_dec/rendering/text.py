@@ -1,7 +1,7 @@
 """Markdown and LaTeX: plain text escaped, and tables of texts that are escaped already."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 MARK = "†"  # an entry that the audit flags
 LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
@@ -31,6 +31,16 @@ def grid(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     """A Markdown table: names to the left, numbers to the right."""
     rule = [":--", *["--:"] * (len(head) - 1)]
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
+
+
+def with_parts(text: str, parts: Mapping[str, Callable[[], str]]) -> str:
+    """A page whose parts, each between <!-- NAME --> and <!-- end -->, are made anew; other names are left alone."""
+
+    def made(found: re.Match[str]) -> str:
+        name = found[1]
+        return f"<!-- {name} -->\n{parts[name]()}\n<!-- end -->" if name in parts else found[0]
+
+    return re.sub(r"<!-- ([\w.]+) -->\n.*?<!-- end -->", made, text, flags=re.DOTALL)
 
 
 def latex_table(

@@ -15,7 +15,7 @@ from robustbench_dec.attack import Shift
 from robustbench_dec.attacking.evaluate import evaluate
 from robustbench_dec.store import zoo
 from robustbench_dec.store.problems import problem_of
-from robustbench_dec.store.results import Cell, Results, Run
+from robustbench_dec.store.results import Cell, Run
 
 MOST_FLIPS = 0.001
 """The share of a cell's images that may differ: 10 of MNIST's 10,000."""
@@ -35,18 +35,6 @@ class Checked(NamedTuple):
         return max(self.flipped, self.flipped_clean or 0) <= MOST_FLIPS * self.images
 
 
-def network_of(run: Run, results: Results) -> nn.Module | None:
-    """The average network of a run: its own checkpoint, or the zoo's entry of the same checkpoint; None if neither."""
-    if run.has_checkpoint:
-        return run.model()
-    same = [
-        entry
-        for entry in zoo.entries("*", results.zoo)
-        if entry.record.checkpoint_sha256 == run.record.checkpoint_sha256
-    ]
-    return same[0].model() if same else None
-
-
 def universal(run: Run) -> list[Cell]:
     """The test cells of a run that have a universal perturbation, about its present checkpoint."""
     return [
@@ -59,14 +47,14 @@ def universal(run: Run) -> list[Cell]:
     ]
 
 
-def verify(runs: Iterable[Run], results: Results, progress: bool = True) -> Iterator[Checked]:
+def verify(runs: Iterable[Run], progress: bool = True) -> Iterator[Checked]:
     """Score every universal cell of some runs again; runs whose network is not here are passed over."""
     for run in runs:
         stored = universal(run)
-        network = network_of(run, results) if stored else None
-        if network is None:
+        entry = zoo.found_of_run(run) if stored else None
+        if entry is None:
             continue
-        images = problem_of(run.record).images
+        network, images = entry.model(), problem_of(run.record).images
         for cell in bars.bar(stored, desc=run.id, unit="cell", show=progress):
             yield _checked(cell, network, images.test_images, images.test_labels)
 

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from robustbench_dec import files
 from robustbench_dec.commands.app import app
 from robustbench_dec.running.verify import MOST_FLIPS, Checked, verify
+from robustbench_dec.store import zoo
 from robustbench_dec.store.bits import pack
 from robustbench_dec.store.results import Results
 from tests.support.tiny import Made
@@ -16,9 +17,18 @@ from tests.support.tiny import Made
 
 def test_a_table_that_was_made_here_has_no_difference(made: Made) -> None:
     store = Results(made.results)
-    found = list(verify(store.runs(), store, progress=False))
+    found = list(verify(store.runs(), progress=False))
     assert len(found) == 2 and {checked.run_id for checked in found} == {folder.name for folder in made.folders}
     assert all(checked.flipped == checked.flipped_clean == 0 for checked in found)
+
+
+def test_the_average_network_that_a_run_keeps_is_enough(made: Made) -> None:
+    store = Results(made.results)
+    for run in store.runs():
+        zoo.keep(run)
+        (run.folder / "checkpoint.safetensors").unlink()
+    found = list(verify(store.runs(), progress=False))
+    assert len(found) == 2 and all(checked.flipped == checked.flipped_clean == 0 for checked in found)
 
 
 def test_a_flipped_image_is_named_and_ends_in_exit_code_1(made: Made) -> None:
