@@ -37,10 +37,12 @@ SHORT = {
 """The columns of the excerpt, one radius of each attack."""
 
 METHODS = ("k_gt", "dec_fedtrack")
+WIDTH = 108
+"""Of README's lines."""
 
 
-def short() -> str:
-    """An excerpt of the table, in percent."""
+def results() -> str:
+    """README's part: an excerpt of the table in percent, and what it says of the paper's order."""
     held = pd.read_csv(TABLES / f"{STEM}.csv").set_index(["dataset", "method", "attack", "eps"])
     head = ["", *(titles.attack(attack) for attack in SHORT["mnist"])]
     body = []
@@ -49,20 +51,25 @@ def short() -> str:
         for method in METHODS:
             entries = [held.loc[(dataset, method, *column)] for column in radii.items()]
             body.append([titles.method(method), *(_percent(entry["mean"], entry["std"]) for entry in entries)])
-    return grid(head, body)
+    spread = f"Test accuracy in percent, mean ± standard deviation over seeds: {_seeds(held['seeds'])}."
+    return f"{textwrap.fill(spread, WIDTH)}\n\n{grid(head, body)}\n\n{verdict()}"
 
 
-def seeds() -> str:
-    """How many seeds the entries rest on, and which runs have no numbers."""
+def _seeds(held: "pd.Series[int]") -> str:
+    """How many seeds the entries of each method rest on, of how many."""
     asked = len(specs.read(TABLES / f"{STEM}.toml").seeds)
-    held = pd.read_csv(TABLES / f"{STEM}.csv").groupby(["dataset", "method"], sort=False)["seeds"].min()
-    fewer = [
-        f"{titles.method(method)} on {titles.dataset(dataset)} {count}"
-        for (dataset, method), count in held.items()
-        if count < asked
-    ]
-    exceptions = f" ({', '.join(fewer)})" if fewer else ""
-    return f"Test accuracy in percent, mean ± standard deviation over {asked} seeds{exceptions}:"
+    counts = held.groupby(level=["dataset", "method"], sort=False).min()
+    if (counts == asked).all():
+        return f"all {asked}"
+    each = [f"{titles.method(method)} on {titles.dataset(dataset)} {n}" for (dataset, method), n in counts.items()]
+    return f"{', '.join(each)}, of {asked}"
+
+
+def unmade() -> list[int]:
+    """The seeds of which a run is not there yet; one that diverged is."""
+    runs = [run for _, run in specs.read(TABLES / f"{STEM}.toml").runs()]
+    missing = [run for run in runs if not RESULTS.run(run.id).exists and RESULTS.run(run.id).divergence is None]
+    return sorted({run.seed for run in missing})
 
 
 def diverged() -> str:
@@ -76,7 +83,10 @@ def diverged() -> str:
 
 
 def verdict() -> str:
-    """How much of the paper's order is found again, in a sentence for each data set."""
+    """How much of the paper's order is found again, in a sentence for each data set; nothing before all runs are made."""
+    if missing := unmade():
+        seeds = ", ".join(map(str, missing))
+        return f"Runs of seeds {seeds} are still to be made: no verdict on the paper's order before that."
     margins = pd.read_csv(TABLES / f"{STEM}-vs-paper.csv")
     attacked = margins[margins["attack"] != titles.CLEAN]
     sentences = []
@@ -88,7 +98,7 @@ def verdict() -> str:
             f"{titles.dataset(str(dataset))}: of {len(rows)} attacked columns {counts}; Dec-FedTrack's margins are "
             f"{low:+.1f} to {high:+.1f} points."
         )
-    return textwrap.fill(" ".join(sentences), 108)
+    return textwrap.fill(" ".join(sentences), WIDTH)
 
 
 def margins() -> str:
@@ -133,8 +143,7 @@ def _spread(number: str, std: float) -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
-    "short": short,
-    "seeds": seeds,
+    "results": results,
     "verdict": verdict,
     "margins": margins,
     "choice": choice,

@@ -94,9 +94,9 @@ def _try(
     goal = specification.goals[0]
     least = min([grid.budget, *(row["sfo"] for row in rows if row["sfo"] is not None)])
     known = [(row["eta_x"], row["eta_y"]) for row in rows]
+    has_dual = specification.method(place).trainer.has_dual
     for ratio, eta_y in itertools.product(grid.ratio, grid.eta_y):
         steps = Steps(ratio * eta_y, eta_y)
-        has_dual = specification.method(place).trainer.has_dual
         # Without y, points that differ only in eta_y are one.
         if any(steps.eta_x == eta_x and (steps.eta_y == other or not has_dual) for eta_x, other in known):
             continue

@@ -349,7 +349,8 @@ def test_every_setting_of_a_network_is_told_and_the_committed_runs_have_their_id
     assert spec.NetworkSpec(loss=0, stragglers=0.0, varying=False).settings() == settings
     here = {folder.name for folder in (tracked / "results" / "runs").iterdir()}
     for name in ("table2", "robust-network"):
-        assert {run.id for _, run in spec.read(tracked / "tables" / f"{name}.toml").runs()} <= here
+        asked = [run for _, run in spec.read(tracked / "tables" / f"{name}.toml").runs()]
+        assert {run.id for run in asked if run.seed == 0} <= here
 
 
 def test_the_command_line_takes_faults_and_refuses_what_cannot_be(tmp_path: Path) -> None:
@@ -461,14 +462,13 @@ def test_a_block_changes_of_the_network_what_it_names(tmp_path: Path) -> None:
 
 
 def test_the_table_of_networks_gives_every_network_the_same_total_batch_and_the_same_problem() -> None:
-    wanted, table2 = (spec.read(ROOT / "tables" / f"{name}.toml") for name in ("robust-network", "table2"))
-    mnist = next(block for block in table2.blocks if block.title == "MNIST")
+    wanted = spec.read(ROOT / "tables" / "robust-network.toml")
     ids = set()
     steps: dict[str, dict[str, Any]] = {}
     for block, run in wanted.runs():
         ids.add(run.id)
         assert run.network.nodes * run.trainer_settings["batch"] == 640
-        assert run.problem == mnist.problem
+        assert run.problem == wanted.blocks[0].problem
         rest = {**run.trainer_settings, "batch": 0}
         assert steps.setdefault(run.trainer, rest) == rest  # the same step sizes on all networks
         W = run.network.build()
