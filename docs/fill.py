@@ -83,7 +83,7 @@ def diverged() -> str:
 
 
 def verdict() -> str:
-    """How much of the paper's order is found again, in a sentence for each data set; nothing before all runs are made."""
+    """How much of the paper's order is found again, a sentence for each data set; none before all runs are made."""
     if missing := unmade():
         seeds = ", ".join(map(str, missing))
         return f"Runs of seeds {seeds} are still to be made: no verdict on the paper's order before that."

@@ -461,9 +461,16 @@ class Results:
                     f"the cells in {folder} belong to a run, but {folder.parent / RUN_RECORD} is missing; restore it "
                     f"or delete {folder.parent}"
                 )
+            twins: dict[str, Cell] = {}
             for cell in cells:
                 record = cell.record
                 if record.part == "test" and record.checkpoint_sha256 == run.record.checkpoint_sha256:
+                    twin = twins.setdefault(record.model_dump_json(), cell)
+                    if twin is not cell:
+                        raise BadInput(
+                            f"{folder / cell.stem}.json is {twin.stem}.json under a second name, which would count "
+                            "twice; delete the copy"
+                        )
                     yield cell
 
     def claims(self, table: str) -> Claims:

@@ -42,6 +42,14 @@ def shown(made: Made) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in paths}
 
 
+def test_a_cell_that_was_copied_under_a_second_name_is_refused(made: Made) -> None:
+    first = sorted((made.folders[0] / "attacks").glob("fgsm-*.json"))[0]
+    shutil.copyfile(first, first.with_name("fgsm-0.1-00000000.json"))
+    with pytest.raises(BadInput, match=f"is (fgsm-0.1-00000000|{first.stem}).json under a second name") as caught:
+        list(Results(made.results).cells())
+    assert str(caught.value).count("\n") == 0
+
+
 @pytest.fixture
 def listed(made: Made, monkeypatch: pytest.MonkeyPatch) -> Made:
     """The tiny table, published and rendered."""
