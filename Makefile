@@ -15,7 +15,7 @@ COMMON = --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PRO
 TRAIN_ON_PROCESSES = $(if $(PROCESSES),$(BIN)/torchrun --standalone --nproc-per-node $(PROCESSES) -m robustbench_dec train $(1) $(COMMON))
 TABLE_OPTIONS = $(if $(JOBS),--jobs $(JOBS)) $(COMMON)
 
-.PHONY: setup docs table1 table2 tables robust-network methods figures page tune lint test all-tests quick fast-tests bench clean
+.PHONY: setup docs table1 table2 tables robust-network methods figures page tune lint style test all-tests quick fast-tests bench clean
 
 setup: .venv/installed
 
@@ -81,21 +81,21 @@ docs: setup .venv/docs/installed  # docs/built/index.html; a warning or a broken
 	$(BIN)/python -m doctest -o ELLIPSIS docs/python.md
 	.venv/docs/bin/sphinx-build -q -W --keep-going -b html docs docs/built
 
-lint: .venv/tested
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+lint: style
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
+style: .venv/tested
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
 # Lint goes on beside the tests; all of them have a worker more than cores, as some wait for a process or a time-out.
-BESIDE_LINT = @$(MAKE) --no-print-directory --jobs 2 lint
 ONE_MORE = $(shell echo $$(( $$(nproc 2>/dev/null || sysctl -n hw.ncpu) + 1 )))
 
 test: .venv/tested .venv/docs/installed  # lint and all tests, on all cores
-	$(BESIDE_LINT) all-tests
+	@$(MAKE) --no-print-directory --jobs 2 lint all-tests
 
-quick: .venv/tested  # lint and the fast tests of every room: under a minute
-	$(BESIDE_LINT) fast-tests
+quick: style fast-tests  # ruff and the fast tests of every room
 
 all-tests: .venv/tested .venv/docs/installed
 	$(BIN)/python -m pytest -n $(ONE_MORE) --dist worksteal

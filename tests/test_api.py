@@ -49,6 +49,7 @@ def run(model: nn.Module, attacks: Any = "fgsm", **options: Any) -> Benchmark:
     return benchmark(model, attacks=attacks, **usual | options)
 
 
+@pytest.mark.slow
 def test_an_attack_may_be_a_name_a_class_an_object_or_a_function(model: nn.Module) -> None:
     objects = [torchattacks.FGSM(model, eps=0.1), torchattacks.PGD(model, eps=0.1, alpha=0.05, steps=4), Theirs(model)]
     attacks = [
@@ -74,6 +75,7 @@ def test_an_attack_may_be_a_name_a_class_an_object_or_a_function(model: nn.Modul
     assert result.cells[9].outcome.robust.equal(first.clean)
 
 
+@pytest.mark.slow
 def test_objects_have_their_radius_and_classes_get_each(model: nn.Module) -> None:
     result = run(model, [Mine, Mine(eps=0.3), torchattacks.FGSM(model, eps=0.02)], eps=["8/255", 0.1])
     assert [cell.attack.eps for cell in result.cells] == [8 / 255, 0.1, 0.3, 0.02]
@@ -111,6 +113,7 @@ def test_the_callers_network_and_modes_stay_as_they_are(model: nn.Module) -> Non
     assert model.training and all(p.equal(q) for p, q in zip(model.parameters(), before, strict=True))
 
 
+@pytest.mark.slow
 def test_images_of_ones_own(model: nn.Module, images: Tensor, labels: Tensor) -> None:
     result = run(model, dataset=(images, labels), n_examples=None)
     assert result.cells[0].outcome.robust.equal(evaluate(FGSM(0.1), model, images, labels).robust)

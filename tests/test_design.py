@@ -118,6 +118,7 @@ def named(path: Path) -> Iterator[str]:
             yield node.asname
 
 
+@pytest.mark.slow
 def test_names_tell_what_they_stand_for() -> None:
     for path in files_in("robustbench_dec", "architectures", "attacks", "trainers", "tests", "benchmarks"):
         assert path.stem not in MODULES_THAT_DO_NOT_TELL, path

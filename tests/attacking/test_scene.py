@@ -32,6 +32,7 @@ class Counting(nn.Module):
         return self.linear(images.flatten(1))
 
 
+@pytest.mark.slow
 def test_a_sweep_on_one_scene_has_the_bits_of_attacks_one_by_one_and_asks_less() -> None:
     sweep = [cls(eps=eps) for cls in (FGSM, PGD) for eps in (0.05, 0.1, 0.3)]
     model = Counting()

@@ -73,6 +73,7 @@ def test_it_runs_on_the_zoos_mnist_network_or_says_why_not(name: str) -> None:
     assert again.robust.equal(outcome.robust) and again.forwards == outcome.forwards  # its own random state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["TIFGSM", "PIFGSM", "PIFGSMPP"])
 def test_attacks_for_three_colours_run_on_three_colours(name: str) -> None:
     model = network((3, 32, 32), 2)

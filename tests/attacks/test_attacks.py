@@ -72,6 +72,7 @@ def test_it_stays_in_its_ball_and_in_the_box_by_itself(
         assert (proposed - images).abs().max() > 0.9 * eps
 
 
+@pytest.mark.slow
 @on_every_attack
 def test_what_was_wrong_before_is_right_after_only_if_the_one_perturbation_for_all_rights_it(
     name: str, model: nn.Module, images: Tensor, labels: Tensor, training: Training
@@ -157,6 +158,7 @@ def everything_about(model: nn.Module) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @on_every_attack
 def test_it_leaves_model_and_random_state_alone(name: str, images: Tensor, training: Training) -> None:
     model = Delicate()
@@ -488,6 +490,7 @@ def test_bytes_and_floats_are_attacked_alike_and_batches_do_not_matter(
         assert outcome.robust.equal(expected.robust) and outcome.clean.equal(expected.clean)
 
 
+@pytest.mark.slow
 def test_a_model_that_was_left_in_train_mode_is_judged_in_eval_mode(images: Tensor) -> None:
     model = Delicate()
     judged = copy.deepcopy(model).eval()

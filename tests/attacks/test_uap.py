@@ -128,6 +128,7 @@ def test_what_is_taken_is_the_worst_of_all_that_was_looked_at(model: nn.Module, 
     assert [look.step for look in listener.trace if look.ascent == "away 0"] == [4, 8, 12]
 
 
+@pytest.mark.slow
 def test_the_search_goes_on_from_the_class_that_leaves_the_fewest_right(model: nn.Module, training: Training) -> None:
     listener = Listener(model)
     UAP(0.3, **SMALL | {"steps": 1, "looks": 1, "rel_alpha": 0.0, "search": 1}).fit(listener, *training)

@@ -136,6 +136,7 @@ def test_python_dash_m_is_the_same_command(monkeypatch: pytest.MonkeyPatch, caps
     assert capsys.readouterr().err.startswith("robustbench-dec: no trainer 'adam'")
 
 
+@pytest.mark.slow
 def test_train_without_arguments_trains_on_digits_and_attack_attacks_it(command: Run, tmp_path: Path) -> None:
     code, out, err = command("train", "--rounds", "2")
     assert code == 0, err

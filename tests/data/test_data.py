@@ -154,6 +154,7 @@ def test_the_digest_depends_on_classes_their_order_and_validation_only() -> None
     assert data.load("digits", list("0123456789"), validation=100).digest == digests[0]
 
 
+@pytest.mark.slow
 def test_mnist_is_read_as_written(contents: dict[str, bytes], tmp_path: Path) -> None:
     put(tmp_path / "mnist", contents)
     mnist = data.load("mnist", folder=tmp_path, validation=10)

@@ -150,6 +150,7 @@ def test_rounding_is_no_offence_and_no_gain(model: nn.Module, images: Tensor, la
     assert rounded.flags == () and rounded.robust.equal(honest.robust)
 
 
+@pytest.mark.slow
 def test_a_limit_of_passes_can_be_kept(model: nn.Module, images: Tensor, labels: Tensor, training: Any) -> None:
     honest, stopped = (judged(name, model, images, labels, training) for name in ("Honest", "StopsInTime"))
     assert stopped.flags == () and stopped.robust.equal(honest.robust)
@@ -164,6 +165,7 @@ def test_a_shift_is_its_y_and_nothing_else(model: nn.Module, images: Tensor, lab
     assert wide.robust.equal(predictions(model, (images + EPS).clamp(0, 1)) == labels)
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_changes_no_number(
     model: nn.Module, images: Tensor, labels: Tensor, training: Any
 ) -> None:
@@ -256,6 +258,7 @@ def test_the_ball_is_read_before_the_attack_is_asked(model: nn.Module, images: T
     assert outcome.robust[right].equal(predictions(model, proposed) == labels[right])
 
 
+@pytest.mark.slow
 def test_a_universal_attack_is_judged_in_its_own_norm(
     model: nn.Module, images: Tensor, labels: Tensor, training: Any
 ) -> None:
@@ -294,6 +297,7 @@ def test_who_stops_the_process_that_starts_attacks_stops_nobody_else(
     assert judged("Honest", model, images, labels, training).flags == ()
 
 
+@pytest.mark.slow
 def test_a_daemon_of_an_attack_ends_with_it(
     model: nn.Module,
     images: Tensor,
@@ -310,6 +314,7 @@ def test_a_daemon_of_an_attack_ends_with_it(
         os.kill(daemon, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -332,6 +337,7 @@ def test_what_judges_is_put_back_in_the_callers_process(
     assert fair.flags == () and fair.clean.equal(predictions(model, images) == labels)
 
 
+@pytest.mark.slow
 def test_threads_and_labels_of_the_callers_process(model: nn.Module, images: Tensor, labels: Tensor) -> None:
     images, labels = images[:37].clone(), labels[:37].clone()
     true = labels.tolist()  # as no tensor, so that nobody finds them

@@ -83,6 +83,7 @@ REFUSED: dict[str, tuple[Callable[[Liar, Tensor], Any], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", REFUSED)
 def test_it_gets_no_number(lie: str, model: nn.Module, images: Tensor, labels: Tensor) -> None:
     answer, words = REFUSED[lie]
@@ -160,6 +161,7 @@ class FalseGradient(torch.autograd.Function):
 MOMENTUM = Path(__file__).parents[2] / "examples" / "momentum.py"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [False, True], ids=["here", "in a process"])
 def test_a_network_that_lies_to_the_attack_alone_is_found_out(
     apart: bool, model: nn.Module, images: Tensor, labels: Tensor
@@ -174,6 +176,7 @@ def test_a_network_that_lies_to_the_attack_alone_is_found_out(
     assert "gradient" not in evaluate(attack, model, images, labels).flags
 
 
+@pytest.mark.slow
 def test_a_network_that_remembers_its_clean_images_gains_nothing(
     model: nn.Module, images: Tensor, labels: Tensor
 ) -> None:

@@ -102,6 +102,7 @@ def test_claims_that_cannot_be_meant(said: dict[str, Any], words: str, entry: zo
         specs.read(folder)
 
 
+@pytest.mark.slow
 def test_a_network_that_passes_for_another_is_refused(made: Made, entry: zoo.Entry, tmp_path: Path) -> None:
     """What breaks it would be a cell of the other network: cells belong to a run and its checkpoint."""
     card, out = Card.read(entry.checkpoint.with_suffix(".json")), tmp_path / "out"

@@ -48,6 +48,7 @@ def cell(attack: str, eps: float, right: list[bool], **more: object) -> CellReco
 outcomes = st.lists(st.lists(st.booleans(), min_size=5, max_size=9), min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @given(outcomes)
 def test_the_worst_case_is_never_above_an_attack_on_its_images(rights: list[list[bool]]) -> None:
     cells = [cell(f"attack{place}", 0.1, right) for place, right in enumerate(rights)]

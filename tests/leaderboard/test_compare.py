@@ -165,6 +165,7 @@ def test_stored_cells_are_read_and_missing_ones_of_known_attacks_are_made(
     assert [(c.attack, c.eps) for c in references] == [("fgsm", 0.07)]
 
 
+@pytest.mark.slow
 def test_a_network_alone_is_attacked_with_the_known_attacks(made: Made, entry: zoo.Entry, tmp_path: Path) -> None:
     """As from an installed wheel: the zoo and its card, no stored cells."""
     results = tmp_path / "empty"
@@ -425,6 +426,7 @@ def test_models_that_cannot_be_compared_are_refused(made: Made, entry: zoo.Entry
         command(made, "--attack", "pgd")
 
 
+@pytest.mark.slow
 def test_a_run_folder_is_compared_like_a_model_of_the_zoo(made: Made, entry: zoo.Entry) -> None:
     from_zoo = compared(made, entry, "pgd", settings={"steps": "4"}, eps=[0.1])
     from_run = compared(made, zoo.from_path(made.folders[1]), "pgd", settings={"steps": "4"}, eps=[0.1])

@@ -48,6 +48,7 @@ def test_it_is_the_run_of_the_command_line(
     assert same.record.checkpoint_sha256 == trained.record.checkpoint_sha256
 
 
+@pytest.mark.slow
 def test_cells_are_stored_and_shown(trained: Trained) -> None:
     cells = attack(trained, "fgsm", eps=[0.05, "1/10"], n_examples=30, progress=False)
     again = attack(str(trained.folder), "fgsm", eps=[0.05, 0.1], n_examples=30, progress=False)

@@ -103,6 +103,7 @@ def test_small_formulas_are_plain_characters() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_same_results_give_the_same_page(written: str, results: Path) -> None:
     assert page.render(Results(results)) == written
 
@@ -142,6 +143,7 @@ def test_pictures_are_of_every_trained_and_universal_perturbation(
     assert all(picture["uri"].startswith("data:image/png;base64,") for picture in pictures)
 
 
+@pytest.mark.slow
 def test_text_of_users_stays_inside_its_json(tmp_path: Path, rows: pd.DataFrame) -> None:
     results = with_rows(tmp_path, rows.assign(method=EVIL, attack=EVIL, run_id=EVIL, reliability_flags=EVIL))
     text = page.render(Results(results))
@@ -153,6 +155,7 @@ def test_text_of_users_stays_inside_its_json(tmp_path: Path, rows: pd.DataFrame)
     )
 
 
+@pytest.mark.slow
 def test_a_leaderboard_that_grows_is_shown_as_far_as_it_is(tmp_path: Path, rows: pd.DataFrame) -> None:
     fewer = rows[(rows["seed"] == 0) & ~((rows["attack"] == "pgd") & (rows["method"] == "k_gt"))]
     data = embedded(page.render(Results(with_rows(tmp_path, fewer))))  # no run.json, no curve, no picture
@@ -170,6 +173,7 @@ def test_without_rows_there_is_a_sentence_and_no_page(tmp_path: Path, rows: pd.D
     assert not (tmp_path / "index.html").exists()
 
 
+@pytest.mark.slow
 def test_a_broken_perturbation_is_named(tmp_path: Path, results: Path) -> None:
     shutil.copytree(results, tmp_path / "results")
     path = next((tmp_path / "results" / "runs").glob("*/perturbation.safetensors"))

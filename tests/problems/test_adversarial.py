@@ -68,6 +68,7 @@ def test_a_gradient_costs_a_call_and_one_more_for_each_step() -> None:
     assert (ledger.sfo, ledger.sfo_x, ledger.sfo_y) == (8 * 4, 8, 8 * 3)
 
 
+@pytest.mark.slow
 def test_k_gt_pays_by_hand_for_ten_rounds() -> None:
     """One batch for the first correction, K in a round; each of its b samples costs 1 + steps calls."""
     net = Alone().connect(NetworkSpec(nodes=3).build(), Faults(), (0, 0))

@@ -392,6 +392,7 @@ def test_it_stands_on_the_shelf_and_its_settings_can_be_told_in_json() -> None:
 # In use
 
 
+@pytest.mark.slow
 def test_dec_fedtrack_lowers_phi_and_learns_breast_cancer_with_every_y_in_the_simplex() -> None:
     problem = RobustLogistic(split="label")
     net = SimulatedNetwork(topology.build("ring", 10))

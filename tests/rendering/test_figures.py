@@ -37,6 +37,7 @@ def made(small: spec.Spec, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return results
 
 
+@pytest.mark.slow
 def test_the_specification_is_the_papers_experiment() -> None:
     assert [block.title for block in FULL.blocks] == ["a9a", "w8a", "ijcnn1", "phishing"]
     assert len({(block.sfo, block.exchanges) for block in FULL.blocks}) == 1

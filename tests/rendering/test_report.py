@@ -249,6 +249,7 @@ def test_wilson_matches_a_published_example() -> None:
     assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 10_000), st.floats(0, 1))
 def test_wilson_contains_the_estimate_and_stays_in_the_unit_interval(total: int, share: float) -> None:
     correct = round(share * total)

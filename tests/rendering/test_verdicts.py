@@ -149,6 +149,7 @@ attacks = [{ name = "fgsm", eps = [0.1] }]
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_under_a_protocol_is_told_and_ends_nothing(tmp_path: Path) -> None:
     path = tmp_path / "t.toml"
     path.write_text(TABLE)

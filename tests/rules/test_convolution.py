@@ -87,6 +87,7 @@ def test_only_the_gradients_that_are_asked_for_are_computed(wanted: tuple[int, .
     assert close(list(found), [expected[place] for place in wanted], 1e-12)
 
 
+@pytest.mark.slow
 def test_it_can_be_differentiated_twice() -> None:
     leaves, _ = inputs(((2, 1, 6, 7), (2, 1, 3, 3), 1), torch.float64, 2)
 

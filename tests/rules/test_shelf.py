@@ -298,6 +298,7 @@ def checked(*words: str) -> Any:
     return CliRunner().invoke(app, ["check", *words])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "fgsm")) for name in shelf.names("attack")]
 )

@@ -64,6 +64,7 @@ def test_the_result_lies_in_the_simplex(Y: Tensor) -> None:
     torch.testing.assert_close(P.sum(1), torch.ones(len(Y), dtype=torch.float64), rtol=0, atol=1e-14)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(STACKS)
 def test_a_point_of_the_simplex_stays(Y: Tensor) -> None:

@@ -221,6 +221,7 @@ def test_the_radius_of_y_is_nothing_to_a_method_without_y() -> None:
 # What a finished run tells
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, blocks, split", [("dec_fedtrack", 1, 1), ("k_gt", 0, 0)])
 def test_run_json_has_the_costs_of_the_formulas(name: str, blocks: int, split: int, tmp_path: Path) -> None:
     folder = train(tiny(name), tmp_path)
@@ -253,6 +254,7 @@ def test_run_json_has_the_costs_of_the_formulas(name: str, blocks: int, split: i
     assert clean["n_examples"] == 360
 
 
+@pytest.mark.slow
 def test_the_model_attacked_is_the_average_of_the_nodes(tmp_path: Path) -> None:
     folder = train(tiny(rounds=2), tmp_path)
     X = safetensors.torch.load_file(folder / "checkpoint.safetensors")["X"]
@@ -261,6 +263,7 @@ def test_the_model_attacked_is_the_average_of_the_nodes(tmp_path: Path) -> None:
     assert parameters.equal(X.mean(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 def test_divergence_names_the_round_and_the_step_sizes(name: str, tmp_path: Path) -> None:
     with pytest.raises(Diverged, match=r"in round 1 \(loss .*eta_c = 1e\+09.*; smaller step sizes") as caught:
@@ -442,6 +445,7 @@ def test_cells_that_exist_are_not_computed_again(made: Made, monkeypatch: pytest
         by_path.attack(made.folders[0], [("fgsm", FGSM(0.07))], problem=Universal(), n_examples=40)
 
 
+@pytest.mark.slow
 def test_a_cell_tells_all_that_decides_its_number(made: Made, digits: Universal) -> None:
     folder = made.folders[1]
     attacks = [("pgd", PGD(0.1, steps=5)), ("uap", UAP(0.2, steps=5, batch=16, search=1, restarts=1))]

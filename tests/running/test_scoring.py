@@ -87,6 +87,7 @@ def test_what_is_not_as_it_is_said_is_refused_and_nothing_is_written(
             score(Images(path, "Linf", EPS, N), entry, Results(tmp_path / "out"))
 
 
+@pytest.mark.slow
 def test_a_stored_cell_with_forged_bits_is_found_out(entry: zoo.Entry, moved: Tensor, tmp_path: Path) -> None:
     wanted, results = Images(saved(tmp_path, images=moved), "Linf", EPS, N), Results(tmp_path / "out")
     record = score(wanted, entry, results)

@@ -92,6 +92,7 @@ def test_the_boundary_points_are_adversarial_and_the_draws_inside_are_not(
             assert (head(torch.cat([inside, image[None]])).argmax(1) == 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "attack",
     [GivesBack(EPS), Guess(EPS), Ascent(EPS, factor=0.0), Ascent(EPS, step=1e-3), Nothing(EPS)],

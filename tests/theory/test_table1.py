@@ -354,6 +354,7 @@ def test_step_sizes_are_the_best_of_the_committed_grid(committed: table1.Spec, t
     assert committed.tune.seed not in committed.seeds
 
 
+@pytest.mark.slow
 def test_the_grids_file_is_what_the_command_writes_where_its_runs_give_these_values(
     committed: table1.Spec, tracked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,6 +124,7 @@ def test_y_never_leaves_its_box() -> None:
     assert reached > 0.19  # the constraint was active, or this test has shown nothing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clamp", [False, True])
 def test_radius_zero_makes_dec_fedtrack_walk_as_k_gt_on_a_network_bit_for_bit(clamp: bool) -> None:
     problem = Universal(eps=0.0, clamp=clamp)
