@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -98,6 +99,15 @@ def test_the_mean_of_the_nodes_full_gradients_is_the_gradient_of_the_whole_objec
     Gx, Gy, losses = problem.grads(x.detach().expand(NODES, -1), y.detach().expand(NODES, -1), shards)
     for ours, theirs in ((Gx, expected[0]), (Gy, expected[1]), (losses, f.detach())):
         torch.testing.assert_close(ours.mean(0), theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_the_papers_formula_has_gradients_in_x_that_are_n_times_smaller() -> None:
+    """But for g, whose weight theta is the same: here it is 0. docs/reproduction.md says so."""
+    papers, ours = (small(scaling=scaling, theta=0.0) for scaling in ("A", "C"))
+    shards, (X, Y) = ours.shards(NODES, seed=0), point(ours)
+    torch.testing.assert_close(ours.N * papers.grads(X, Y, shards)[0], ours.grads(X, Y, shards)[0], rtol=1e-12, atol=0)
+    said = " ".join((Path(__file__).parents[2] / "docs" / "reproduction.md").read_text().split())
+    assert '(`scaling = "A"`) a sample\'s gradient in x is N times smaller' in said
 
 
 @SCALINGS
