@@ -103,7 +103,7 @@ all-tests: .venv/tested .venv/docs/installed
 fast-tests: .venv/tested
 	$(BIN)/python -m pytest -n logical --dist worksteal -m "not slow and not ranks and not browser"
 
-bench: setup  # attack_strength attacks the zoo
+bench: setup  # hours: attack_strength attacks all of Table 2's networks
 	$(BIN)/python benchmarks/training_speed.py
 	$(BIN)/python benchmarks/attack_strength.py
 

@@ -101,6 +101,17 @@ def verdict() -> str:
     return textwrap.fill(" ".join(sentences), WIDTH)
 
 
+def converged() -> str:
+    """How many cells of iterated attacks were still getting further when they ended, by attack."""
+    rows = pd.read_csv(RESULTS.leaderboard, keep_default_na=False)
+    rows = rows[(rows["table"].str.split(";").map(lambda stems: STEM in stems)) & (rows["attack"] != "fgsm")]
+    lines = []
+    for attack, cells in rows.groupby("attack"):
+        moved = int(cells["reliability_flags"].str.contains("not_converged").sum())
+        lines.append(f"- {titles.attack(str(attack))}: {moved} of {len(cells)} cells have the flag `not_converged`.")
+    return "\n".join(lines)
+
+
 def margins() -> str:
     """The margin of every column, beside the paper's."""
     head = ["data set", "column", "margin, paper", "margin, here", "95 % interval", "corrected p", "verdict"]
@@ -148,6 +159,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "margins": margins,
     "choice": choice,
     "diverged": diverged,
+    "converged": converged,
 }
 
 
