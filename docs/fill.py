@@ -37,22 +37,31 @@ SHORT = {
 """The columns of the excerpt, one radius of each attack."""
 
 METHODS = ("k_gt", "dec_fedtrack")
+TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10 (cat, dog)"}
 WIDTH = 108
 """Of README's lines."""
 
 
 def results() -> str:
     """README's part: an excerpt of the table in percent, and what it says of the paper's order."""
+    paired = pd.read_csv(TABLES / f"{STEM}-vs-paper.csv").set_index(["dataset", "attack", "eps"])
     held = pd.read_csv(TABLES / f"{STEM}.csv").set_index(["dataset", "method", "attack", "eps"])
     head = ["", *(titles.attack(attack) for attack in SHORT["mnist"])]
     body = []
     for dataset, radii in SHORT.items():
-        body.append([f"{titles.dataset(dataset)}, attack radius", "", *(f"{eps:g}" for eps in [*radii.values()][1:])])
+        body.append([f"{TITLES[dataset]}, attack radius", "", *(f"{eps:g}" for eps in [*radii.values()][1:])])
         for method in METHODS:
             entries = [held.loc[(dataset, method, *column)] for column in radii.items()]
             body.append([titles.method(method), *(_percent(entry["mean"], entry["std"]) for entry in entries)])
-    spread = f"Test accuracy in percent, mean ± standard deviation over seeds: {_seeds(held['seeds'])}."
-    return f"{textwrap.fill(spread, WIDTH)}\n\n{grid(head, body)}\n\n{verdict()}"
+        margins = [paired.loc[(dataset, *column)] for column in radii.items()]
+        body.append(
+            ["difference, on the seeds of both", *(_spread(f"{row['margin']:+.1f}", row["std"]) for row in margins)]
+        )
+    spread = [
+        f"Test accuracy in percent, mean ± standard deviation over seeds: {_seeds(held['seeds'])}.",
+        *(f"{sentence}." for sentence in _broken()),
+    ]
+    return f"{textwrap.fill(' '.join(spread), WIDTH)}\n\n{grid(head, body)}\n\n{verdict()}"
 
 
 def _seeds(held: "pd.Series[int]") -> str:
@@ -74,12 +83,18 @@ def unmade() -> list[int]:
 
 def diverged() -> str:
     """The runs of the table that broke, a line each."""
-    lines = []
+    return "\n".join(f"- {sentence}." for sentence in _broken()) or "None."
+
+
+def _broken() -> list[str]:
+    sentences = []
     for _, run in specs.read(TABLES / f"{STEM}.toml").runs():
         if (why := RESULTS.run(run.id).divergence) is not None:
             words = why.removeprefix("training ").partition(")")[0]
-            lines.append(f"- {titles.method(run.method)} on {titles.dataset(run.data_set)}, seed {run.seed}: {words}).")
-    return "\n".join(lines) or "None."
+            sentences.append(
+                f"{titles.method(run.method)} on {titles.dataset(run.data_set)}, seed {run.seed}, {words})"
+            )
+    return sentences
 
 
 def verdict() -> str:

@@ -8,7 +8,8 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def write_bytes(path: Path, data: bytes, former: Path | None = None) -> None:
 
     What `path` held before stays as `former`, where one is named.
     """
-    produce(path, lambda temporary: temporary.write_bytes(data), former)
+    produce(path, partial(Path.write_bytes, data=data), former)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -62,9 +63,13 @@ def read_json(path: Path) -> Any:
 
 
 def write_all(contents: Mapping[Path, bytes]) -> list[Path]:
-    """Replace every file in one step each; their paths. What could fail before the disk has failed by now."""
-    for path, data in contents.items():
-        write_bytes(path, data)
+    """Replace every file in one step each; their paths. Where one cannot be written, none is replaced."""
+    with contextlib.ExitStack() as stack:
+        staged = [
+            stack.enter_context(_staged(path, partial(Path.write_bytes, data=data))) for path, data in contents.items()
+        ]
+        for temporary, path in zip(staged, contents, strict=True):
+            _put(temporary, path)
     return list(contents)
 
 
@@ -117,22 +122,40 @@ def verified(path: Path, sha256: str | None) -> bytes:
 
 def produce(path: Path, writer: Callable[[Path], object], former: Path | None = None) -> None:
     """Let `writer` fill a temporary file beside `path`, then rename it to `path`: readers never see a part of it."""
+    with _staged(path, writer) as temporary:
+        _put(temporary, path, former)
+
+
+@contextlib.contextmanager
+def _staged(path: Path, writer: Callable[[Path], object]) -> Iterator[Path]:
+    """A temporary file beside `path` that `writer` has filled; it is gone afterwards, renamed or not."""
     # Same suffix, because some writers choose their format by it.
     name = f".{path.stem}.tmp-{HOST}-{os.getpid()}-{secrets.token_hex(4)}{path.suffix}"
     temporary = path.with_name(name)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        with _naming(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
             writer(temporary)
             _sync(temporary)
-            if former is not None and path.is_file():
-                os.replace(path, former)
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
+        yield temporary
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def _put(temporary: Path, path: Path, former: Path | None = None) -> None:
+    with _naming(path):
+        if former is not None and path.is_file():
+            os.replace(path, former)
+        os.replace(temporary, path)
         _sync(path.parent)  # the name is as durable as the bytes
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """What the disk refuses is a BadInput that names the file."""
+    try:
+        yield
     except OSError as error:
         raise unwritable(path, error) from error
 

@@ -124,9 +124,10 @@ def kind_of(name: str) -> str:
         return "attack"
     if (found := file_of(name)) is not None:
         file, wanted = found
-        classes = _own(_loaded(file)[0]) if file.is_file() else []
-        trains = [issubclass(cls, Trainer) for cls in classes if wanted in ("", cls.__name__)]
-        return "trainer" if any(trains) or not file.is_file() else "attack"
+        if not file.is_file():
+            raise BadInput(f"no file {file} for '{name}'; give a trainer or an attack as path/to/file.py:Class")
+        trains = [issubclass(cls, Trainer) for cls in _own(_loaded(file)[0]) if wanted in ("", cls.__name__)]
+        return "trainer" if any(trains) else "attack"
     kinds = [kind for kind in ("trainer", "attack") if _has(kind, name)]
     if not kinds:
         there = "; ".join(f"{kind}s: {', '.join(names(kind))}" for kind in ("trainer", "attack"))

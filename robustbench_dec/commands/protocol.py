@@ -55,7 +55,10 @@ def verify(
     results: Results = Path("results"),
     as_json: Json = False,
 ) -> None:
-    """Score the published networks under the stored perturbations again: forward passes only, compared bit by bit."""
+    """Score the published networks under the stored universal perturbations again: forward passes only, bit by bit.
+
+    What attacks on single images returned is not stored; "attack" makes those cells anew.
+    """
     from robustbench_dec.running import suite
     from robustbench_dec.running import verify as verifying
     from robustbench_dec.specs import table as specs
@@ -76,7 +79,7 @@ def verify(
     networks = len({scored.run_id for scored in found})
     differences = sum(scored.flipped + (scored.flipped_clean or 0) for scored in found)
     line = (
-        f"{len(found)} cells of {networks} networks (of {len(runs)} runs): {differences} differences, "
+        f"{len(found)} universal cells of {networks} networks (of {len(runs)} runs): {differences} differences, "
         f"{len(failed)} cells beyond the bound ({bound})"
     )
     cells = [scored._asdict() | {"passes": scored.passes} for scored in found]

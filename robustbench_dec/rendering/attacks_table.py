@@ -119,7 +119,8 @@ def _notes(frame: pd.DataFrame, blocks: Sequence[Block], cells: Mapping[Key, See
     seeds = len({seed for values in cells.values() for seed in values})
     missing = sum(not values for values in cells.values())
     partial = sum(0 < len(values) < seeds for values in cells.values())
-    what = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
+    most = f"up to {seeds}" if partial else str(seeds)
+    what = f"mean ± standard deviation over {most} seeds" if seeds > 1 else "one seed"
     notes = [f"Test accuracy in percent, {what}; {bold}. δ is the radius of the attack."]
     used = frame[frame["dataset"].isin([block.dataset for block in blocks])]
     sizes = used.groupby("dataset")["n_examples"].max()

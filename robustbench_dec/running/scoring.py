@@ -53,7 +53,8 @@ class Images:
     def read(self) -> tuple[Tensor, Tensor | None, str]:
         """The images, what the file claims of them, and the sha256 of the very bytes that were read."""
         if self.path.suffix != ".safetensors" or not self.path.is_file():
-            raise BadInput(f"no file {self.path}; adversarial images are a .safetensors file with one tensor 'images'")
+            what = "is no .safetensors file" if self.path.exists() else "is not there"
+            raise BadInput(f"{self.path} {what}; adversarial images are a .safetensors file with one tensor 'images'")
         try:
             data = self.path.read_bytes()  # once: a file that is mapped may change after it was checked
             tensors = safetensors.torch.load(data)

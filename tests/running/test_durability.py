@@ -246,6 +246,15 @@ def test_save_rounds_saves_at_these_rounds_alone(made: Made, tmp_path: Path, mon
 # Temporary files and claims
 
 
+def test_of_files_that_are_written_together_none_is_replaced_where_one_cannot_be(tmp_path: Path) -> None:
+    first, second = tmp_path / "leaderboard.csv", tmp_path / "README.md" / "index.html"
+    first.write_bytes(b"before")
+    second.parent.write_bytes(b"a file where a folder should be")
+    with pytest.raises(BadInput, match=r"cannot write .*index.html \((File exists|Not a directory)\)"):
+        files.write_all({first: b"after", second: b"page"})
+    assert first.read_bytes() == b"before" and sorted(tmp_path.iterdir()) == [second.parent, first]
+
+
 def test_a_sweep_removes_the_temporaries_of_dead_processes_only(tmp_path: Path) -> None:
     dead, others = dead_process(), tmp_path / "runs" / "one"
     others.mkdir(parents=True)
