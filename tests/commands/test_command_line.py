@@ -259,7 +259,7 @@ def test_a_layout_that_does_not_fit_is_refused_before_any_work(
     name: str, layout: str, sentence: str, refused: Callable[..., str], tmp_path: Path
 ) -> None:
     text = (ROOT / "tables" / f"{name}.toml").read_text()
-    text = re.sub(r"^layout = .*\n", "", text, flags=re.MULTILINE).replace(
+    text = re.sub(r"^(layout|protocol) = .*\n", "", text, flags=re.MULTILINE).replace(
         "\ntitle =", f'\nlayout = "{layout}"\ntitle =', 1
     )
     (tmp_path / "mine.toml").write_text(text)
