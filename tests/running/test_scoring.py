@@ -82,11 +82,11 @@ def test_what_is_not_as_it_is_said_is_refused_and_nothing_is_written(
     with pytest.raises(BadInput, match="no norm 'L3'; there are: Linf"):
         Images(tmp_path, "L3", EPS, N)
     (tmp_path / "x.safetensors").write_text("no")
-    wrong = {"a.pt": "a.pt is not there;", "b.pt": "b.pt is no .safetensors file;", "x.safetensors": "pickles are not read"}
     (tmp_path / "b.pt").write_text("no")
-    for path, sentence in ((tmp_path / name, sentence) for name, sentence in wrong.items()):
+    wrong = {"a.pt": "a.pt is not there;", "b.pt": "b.pt is no .safetensors file;", "x.safetensors": "are not read"}
+    for name, sentence in wrong.items():
         with pytest.raises(BadInput, match=sentence):
-            score(Images(path, "Linf", EPS, N), entry, Results(tmp_path / "out"))
+            score(Images(tmp_path / name, "Linf", EPS, N), entry, Results(tmp_path / "out"))
 
 
 @pytest.mark.slow
