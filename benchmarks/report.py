@@ -77,6 +77,14 @@ TABLES: dict[str, Columns] = {
         "suite_seconds": ("suite", "{:.2f}"),
         "ratio": ("ratio", "{:.2f}"),
     },
+    "divergence": {
+        "method": ("method", "{}"),
+        "seed": ("seed", "{}"),
+        "threads": ("threads", "{}"),
+        "diverged_in_round": ("diverges in round", "{}"),
+        "largest_loss": ("largest loss", "{:.3g}"),
+        "published": ("the published run", "{}"),
+    },
     "reproduced": {
         "what": ("runs of", "{}"),
         "runs": ("made anew", "{}"),
@@ -97,7 +105,7 @@ TABLES: dict[str, Columns] = {
 def table(name: str) -> str:
     """The rows of a CSV as Markdown; of one that another version measured otherwise, or nobody yet, a sentence."""
     path, columns = HERE / f"{name}.csv", TABLES[name]
-    frame = pd.read_csv(path) if path.exists() else pd.DataFrame()
+    frame = pd.read_csv(path).convert_dtypes() if path.exists() else pd.DataFrame()
     if not set(columns) <= set(frame):
         return f"Not measured with this version yet: `python benchmarks/{name}.py`."
     lines = ["| " + " | ".join(title for title, _ in columns.values()) + " |", "|" + "---|" * len(columns)]

@@ -54,6 +54,7 @@ class Profile(Strict):
     exchanges: int | None = Field(default=None, ge=1)
     n_examples: int | None = Field(default=None, ge=1)
     curve_points: int | None = Field(default=None, ge=1)
+    trainers: dict[str, Settings] = {}
     attacks: dict[str, Settings] = {}
 
 
@@ -141,7 +142,8 @@ class Spec(Strict):
         blocks = []
         for block in profile.blocks or self.blocks:
             lighter = [attack.model_copy(update=profile.attacks.get(attack.name, {})) for attack in block.attacks]
-            blocks.append(block.model_copy(update={**shorter, "attacks": lighter}))
+            trainers = {name: {**given, **profile.trainers.get(name, {})} for name, given in block.trainers.items()}
+            blocks.append(block.model_copy(update={**shorter, "trainers": trainers, "attacks": lighter}))
         words = f"Profile '{name}', a smoke test: it shows that all works here, and is no result. {self.caption}"
         return self.model_copy(
             update={

@@ -92,3 +92,14 @@ def test_a_trial_looks_at_no_test_image_and_has_a_seed_of_its_own() -> None:
 def test_a_protocol_is_no_table() -> None:
     with pytest.raises(BadInput, match="is a protocol, not a table"):
         specs.read(ROOT / "tables" / "protocol.toml")
+
+
+def test_a_profile_may_change_step_sizes_and_leaves_the_table_as_it_is() -> None:
+    table = specs.read(ROOT / "tables" / "table2.toml")
+    quick = table.with_profile("quick")
+    for full, short in zip(table.blocks, quick.blocks, strict=True):
+        for name, settings in short.trainers.items():
+            changed = {key for key in settings if settings[key] != full.trainers[name][key]}
+            assert changed <= {"eta_c", "eta_s", "eta_d"} and settings["eta_c"] == 0.1
+            assert full.trainers[name]["eta_c"] != 0.1
+    assert quick.protocol is None and table.protocol == "protocol.md"
