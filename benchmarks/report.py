@@ -110,7 +110,8 @@ def table(name: str) -> str:
         return f"Not measured with this version yet: `python benchmarks/{name}.py`."
     lines = ["| " + " | ".join(title for title, _ in columns.values()) + " |", "|" + "---|" * len(columns)]
     for _, row in frame.iterrows():
-        lines.append("| " + " | ".join(form.format(row[column]) for column, (_, form) in columns.items()) + " |")
+        cells = ("none" if pd.isna(row[column]) else form.format(row[column]) for column, (_, form) in columns.items())
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
