@@ -159,6 +159,18 @@ def test_what_is_said_of_runs_that_diverged_is_in_the_store(tracked: Path) -> No
     assert 2 / 2**5 > 0.05 and "With five pairs or fewer no exact test can give a p below .05" in said
 
 
+def test_the_seeds_that_are_of_earlier_code_are_named(tracked: Path) -> None:
+    results, asked = Results(tracked / "results"), tables.read(ROOT / "tables" / "table2.toml").runs()
+    made = [(run, results.run(run.id).record.git_commit) for _, run in asked if results.run(run.id).exists]
+    earlier = {commit for run, commit in made if run.seed == 0}
+    assert {(run.seed, run.method) for run, commit in made if commit in earlier} == {
+        *((0, "k_gt"), (0, "dec_fedtrack")),
+        (1, "k_gt"),
+    }
+    said = flat(ROOT / "docs" / "reproduction.md")
+    assert "runs of seed 0 and K-GT's of seed 1 are of earlier code than the others" in said
+
+
 def test_whether_a_run_diverges_is_decided_by_last_bits() -> None:
     frame = pd.read_csv(ROOT / "benchmarks" / "divergence.csv").set_index(["method", "seed", "threads"])
     broken = frame["diverged_in_round"].notna().unstack()
