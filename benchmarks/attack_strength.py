@@ -3,8 +3,8 @@
     python benchmarks/attack_strength.py [--seed 0] [--dataset mnist] [--method k_gt] [--change "steps ="]
 
 On the networks that Table 2's runs keep: PGD with twice the steps on the first test images, UAP with twice the steps
-(of its search too) on all of them, both at every radius of the table; on seed 0 also UAP at the middle radius as an
-ascent from y = 0 by sign steps, by Adam and by SGA alone. What the table has on the same images comes from its cells.
+(of its search too) on all of them, both at every radius of the table; on a method's first network also UAP at the
+middle radius as an ascent from y = 0 by sign steps, by Adam and by SGA alone. What the table has on the same images comes from its cells.
 Cells are kept in out/strength, so that a run that was stopped goes on. Writes benchmarks/attack_strength.csv; rows that
 are not asked for stay if they are about today's networks and attacks.
 """
@@ -71,10 +71,14 @@ class Job(NamedTuple):
 
 
 def jobs(table: specs.Spec, results: Results) -> Iterator[Job]:
+    seen = set()
     for item in suite.listed(table):
-        home = results.run(item.run.id)
-        for asked in item.block.attacks if home.exists else ():  # a run that diverged has no network
-            for changed in stronger(asked, others=item.run.seed == 0):
+        home, first = results.run(item.run.id), (item.run.data_set, item.run.method) not in seen
+        if not home.exists:  # a run that diverged has no network
+            continue
+        seen.add((item.run.data_set, item.run.method))
+        for asked in item.block.attacks:
+            for changed in stronger(asked, others=first):
                 yield Job(item, home, asked, changed)
 
 

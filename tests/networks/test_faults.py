@@ -151,14 +151,15 @@ def test_an_asymmetric_matrix_that_loses_links_is_refused_and_may_vary(faults: F
 # Gossip
 
 
-def in_order(W: np.ndarray, Z: Tensor) -> Tensor:
-    """W Z, every row's sum over its senders in ascending order."""
+def in_order(W: np.ndarray, Z: Tensor, fused: bool = True) -> Tensor:
+    """W Z, every row's sum over its senders in ascending order; fused: a product is not rounded before it is added."""
     mixed = []
     for row in W:
         first, *others = np.flatnonzero(row)
         total = torch.tensor(row[first]).to(Z) * Z[first]
         for j in others:
-            total = torch.addcmul(total, torch.tensor(row[j]).to(Z), Z[j])
+            weight = torch.tensor(row[j]).to(Z)
+            total = torch.addcmul(total, weight, Z[j]) if fused else total + weight * Z[j]
         mixed.append(total)
     return torch.stack(mixed)
 
@@ -174,6 +175,14 @@ def test_gossip_adds_in_the_order_of_the_nodes_with_and_without_faults(faults: F
             assert np.array_equal(net.matrix(), W_t)
             assert net.mix(Z).equal(in_order(W_t, Z))
             net.ledger.rounds += 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [2**12, 28_938, 2**15 - 1, 2**15])
+def test_long_rows_are_added_in_the_order_of_the_nodes_too(size: int, dtype: torch.dtype) -> None:
+    for W in (topology.build("ring", 5, "lazy", pi=1 / 3), topology.build("star", 6, "metropolis")):
+        Z = torch.randn(len(W), size, dtype=dtype, generator=torch.Generator().manual_seed(0))
+        assert SimulatedNetwork(W).mix(Z).equal(in_order(W, Z, fused=size >= 2**15))
 
 
 def test_without_faults_every_round_has_w_itself() -> None:
