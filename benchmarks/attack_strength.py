@@ -4,9 +4,9 @@
 
 On the networks that Table 2's runs keep: PGD with twice the steps on the first test images, UAP with twice the steps
 (of its search too) on all of them, both at every radius of the table; on a method's first network also UAP at the
-middle radius as an ascent from y = 0 by sign steps, by Adam and by SGA alone. What the table has on the same images comes from its cells.
-Cells are kept in out/strength, so that a run that was stopped goes on. Writes benchmarks/attack_strength.csv; rows that
-are not asked for stay if they are about today's networks and attacks.
+middle radius as an ascent from y = 0 by sign steps, by Adam and by SGA alone. What the table has on the same images
+comes from its cells. Cells are kept in out/strength, so that a run that was stopped goes on. Writes
+benchmarks/attack_strength.csv; rows that are not asked for stay if they are about today's networks and attacks.
 """
 
 import argparse

@@ -79,7 +79,7 @@ def reproduce(
     """Print a published table, make it anew in a folder of its own, and hold the two against each other."""
     import pandas as pd
 
-    from robustbench_dec.rendering import against_published, report
+    from robustbench_dec.rendering import against_published, methods_table, report
     from robustbench_dec.running import suite
     from robustbench_dec.store.results import Results
 
@@ -99,8 +99,11 @@ def reproduce(
     if not as_json:
         tell(before, None, as_json)
 
-    def rendered() -> None:
-        write(wanted, asked, stem, place.results, home, quiet=True)
+    def rendered() -> bool:
+        there = any(store.run(item.run.id).exists for item in asked)  # not if the first ones diverged
+        if there:
+            write(wanted, asked, stem, place.results, home, quiet=True)
+        return there
 
     suite.make(
         asked,
@@ -110,7 +113,10 @@ def reproduce(
         jobs=workers(work.jobs, device),
         after_each=rendered,
     )
-    rendered()
+    if not rendered():
+        broken = methods_table.divergences(asked, store)
+        tell([*broken, "No run finished, so there is nothing to compare"], {"diverged": broken}, as_json)
+        raise typer.Exit(1 if strict else 0)
     lines, made = [(home / f"{stem}.md").read_text(encoding="utf-8")], pd.read_csv(home / f"{stem}.csv")
     facts: dict[str, object] = {"table": made.to_dict("records"), "verdict": None}
     if part.profile:

@@ -55,6 +55,9 @@ def compared(published: pd.DataFrame, here: pd.DataFrame) -> Compared:
         band = f"{100 * (mean - half):.1f} to {100 * (mean + half):.1f}"
         verdict = "inside" if inside else "outside"
         lines.append(f"{name}: {100 * row.mean:.1f}, published {100 * mean:.1f} ({band}): {verdict}")
+    for (dataset, method), rows in here.groupby(["dataset", "method"], sort=False):
+        if rows["mean"].isna().all():
+            lines.append(f"{titles.dataset(str(dataset))}, {titles.method(str(method))}: no number here, not judged")
     most = int(stats.binom.ppf(0.99, judged, 1 - SURE)) if judged else 0
     lines.append(
         f"{outside} of {judged} numbers are outside the band of the published seeds; by chance about "

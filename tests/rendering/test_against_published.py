@@ -58,6 +58,49 @@ def test_what_cannot_be_judged_is_said() -> None:
     assert "one seed: no band" in lines[0] and "not in the published table" in lines[1]
 
 
+def test_a_method_without_a_number_is_said_and_not_judged() -> None:
+    lines = compared(table(0.7, 6, columns=2), table(math.nan, 0, columns=2)).lines
+    assert lines[0] == "MNIST, K-GT: no number here, not judged" and lines[1].startswith("0 of 0 numbers")
+
+
+BREAKS = """
+title = "Breaks"
+protocol = "rules.md"
+seeds = [0]
+n_examples = 30
+curve_points = 1
+network = { nodes = 3 }
+[[blocks]]
+title = "Digits"
+rounds = 3
+problem = { dataset = "digits", eps = 0.1 }
+trainers.k_gt = { eta_c = 1e4, batch = 16 }
+trainers.dec_fedtrack = { eta_c = 0.2, eta_d = 1.0, batch = 16 }
+attacks = [{ name = "fgsm", eps = [0.1] }]
+"""
+
+
+@pytest.mark.slow
+def test_a_first_run_that_diverges_ends_no_reproduction(tmp_path: Path) -> None:
+    here = tmp_path / "own" / "breaks.toml"
+    here.parent.mkdir()
+    here.write_text(BREAKS)
+    (here.parent / "rules.md").write_text("Whatever comes out is the result.")
+    here.with_suffix(".md").write_text("As published\n")
+    rows = [("digits", method, "fgsm", 0.1, 0.5, 0.5, 6) for method in ("k_gt", "dec_fedtrack")]
+    pd.DataFrame(rows, columns=COLUMNS).to_csv(here.with_suffix(".csv"), index=False)
+    words = ["reproduce", str(here), "--results", str(tmp_path / "out"), "--jobs", "1"]
+    answer = CliRunner().invoke(app, words)
+    assert answer.exit_code == 0, answer.output
+    assert "Digits, K-GT, seed 0: training diverged in round " in answer.output
+    assert "Digits, K-GT: no number here, not judged" in answer.output.replace("8x8 digits", "Digits")
+    here.write_text(BREAKS.replace("eta_c = 0.2", "eta_c = 1e4"))
+    words = ["reproduce", str(here), "--results", str(tmp_path / "none"), "--jobs", "1"]
+    answer = CliRunner().invoke(app, words)
+    assert answer.exit_code == 0 and "No run finished, so there is nothing to compare" in answer.output
+    assert CliRunner().invoke(app, [*words, "--strict"]).exit_code == 1
+
+
 @pytest.mark.slow
 def test_reproduce_prints_the_published_table_and_ends_with_a_verdict(made: Made, tmp_path: Path) -> None:
     text = made.file.read_text()
