@@ -80,7 +80,7 @@ def make(
     *,
     title: str = "",
     jobs: int = 1,
-    after_each: Callable[[], None] = lambda: None,
+    after_each: Callable[[], object] = lambda: None,
 ) -> list[Run]:
     """Every listed run with all its cells, in the list's order; `after_each` is called when more runs are complete.
 
