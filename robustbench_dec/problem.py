@@ -41,8 +41,8 @@ class Problem(Part, ABC):
         """Gradients of each sample that `loss` itself takes, in something of that sample's own; the oracle charges."""
         return 0
 
-    def check(self) -> None:
-        """Refuse what a user's own data or network makes impossible, before anything is written."""
+    def check(self, nodes: int) -> None:
+        """Refuse what so many nodes cannot train on, before a graph of them is built or anything is written."""
 
     def release(self) -> None:
         """Forget the data of all nodes, where a process needs only its own share; asked for, they are loaded anew."""

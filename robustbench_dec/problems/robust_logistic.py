@@ -101,9 +101,8 @@ class RobustLogistic(Problem):
     def settings(self) -> dict[str, object]:
         return super().settings() | self.data_identity
 
-    def check(self) -> None:
-        if "dataset_sha256" in self.data_identity:
-            _ = self.m
+    def check(self, nodes: int) -> None:
+        _ = self.m
 
     @cached_property
     def m(self) -> int:

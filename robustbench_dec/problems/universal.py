@@ -90,9 +90,9 @@ class Universal(Classifier):
         """What the identity of a run says of its data."""
         return data.identity(self.dataset, data.IMAGES)
 
-    def check(self) -> None:
-        if self.blueprint.source.sha256 is not None or "dataset_sha256" in self.data_identity:
-            _ = self.network
+    def check(self, nodes: int) -> None:
+        _ = self.network
+        data.split(self.images.train_labels, nodes, self.split)
 
     @cached_property
     def blueprint(self) -> Blueprint:

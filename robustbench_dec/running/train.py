@@ -10,6 +10,7 @@ from robustbench_dec import bars
 from robustbench_dec.networks.crew import Alone, Crew, OnRanks, Order
 from robustbench_dec.networks.ranks import Ranks
 from robustbench_dec.oracle import Oracle
+from robustbench_dec.problem import Problem
 from robustbench_dec.running.curve import Curve
 from robustbench_dec.running.finish import Spent, finish
 from robustbench_dec.running.journal import Journal
@@ -56,7 +57,7 @@ def train(
     if crew.writes:
         _lead(run, home, how, crew, checkpoint, wait)
     elif crew.await_order() is Order.TRAIN:
-        _train(run, home, how, crew)
+        _train(run, run.build_problem(), home, how, crew)
         crew.await_order()  # rank 0 is done
     if how.shown is not None and crew.writes:
         how.shown(run.id, home.curve().to_dict("records"))
@@ -67,16 +68,16 @@ def _lead(run: RunSpec, home: Run, how: Habits, crew: Crew, checkpoint: bool, wa
     """What the writing process does: claim the run, say what there is to do, do it with the others, tidy up."""
     with contextlib.ExitStack() as held:
         with crew.deciding():
-            unfinished = not home.finished(checkpoint)
+            problem, unfinished = run.build_problem(), not home.finished(checkpoint)
             if unfinished:
-                run.build_problem().check()
+                problem.check(run.network.nodes)
                 held.enter_context(_nothing_left_of_failures(home))
                 held.enter_context(home.claim(wait=wait, meanwhile=crew.waiting))
                 home.sweep()
                 unfinished = not home.finished(checkpoint, announce=True)  # the former holder may have
         crew.order(Order.TRAIN if unfinished else Order.NOTHING)
         if unfinished:
-            _train(run, home, how, crew)
+            _train(run, problem, home, how, crew)
             crew.order(Order.DONE)
     if not unfinished:
         home.tidy()
@@ -94,10 +95,10 @@ def _nothing_left_of_failures(home: Run) -> Iterator[None]:
         raise
 
 
-def _train(run: RunSpec, home: Run, how: Habits, crew: Crew) -> None:
+def _train(run: RunSpec, problem: Problem, home: Run, how: Habits, crew: Crew) -> None:
     """Train a run from its journal or from the start, and write its files."""
     began = time.perf_counter()
-    problem, trainer = run.build_problem(), run.build_trainer()
+    trainer = run.build_trainer()
     net = run.network.connect(run.seed, crew.connect)
     oracle = Oracle(problem, net.nodes, run.seed, net.ledger, how.device, net.rows)
     journal = Journal(home.journal, run.id, trainer, oracle, net, crew)

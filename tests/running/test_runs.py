@@ -14,12 +14,14 @@ import pandas as pd
 import pytest
 import safetensors.torch
 import torch
+from typer.testing import CliRunner
 
 from attacks.fgsm import FGSM
 from attacks.pgd import PGD
 from attacks.uap import UAP
 from robustbench_dec import data, files, shelf
 from robustbench_dec.attack import Attack, as_floats
+from robustbench_dec.commands.app import app
 from robustbench_dec.errors import BadInput, Diverged
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.networks import topology
@@ -618,3 +620,15 @@ def test_a_missing_checkpoint_is_trained_again_only_when_a_cell_is_missing(made:
     assert (folder / "checkpoint.safetensors").read_bytes() == whole
     assert not (made.folders[1] / "checkpoint.safetensors").exists()
     assert len(list((folder / "attacks").glob("*.json"))) == 3
+
+
+def test_more_nodes_than_samples_are_refused_before_a_graph_is_built(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("a graph was built")
+
+    monkeypatch.setattr("robustbench_dec.networks.topology.build", never)
+    answer = CliRunner().invoke(app, ["train", "--nodes", "5000", "--results", str(tmp_path / "new")])
+    assert isinstance(answer.exception, BadInput) and "more than the 1293 samples" in str(answer.exception)
+    assert not (tmp_path / "new").exists()
