@@ -94,7 +94,7 @@ class Gossip:
     def _at_once(self, Z: Tensor) -> Tensor:
         """A sparse product, which adds a row's neighbours in the same order, without a call for each.
 
-        PyTorch fuses a product with the sum where a CPU can (one rounding); here both are rounded, on every CPU."""
+        PyTorch fuses a product with the sum where a CPU can (one rounding); SciPy on x86 rounds both, on every CPU."""
         numbers = Z.detach().flatten(1).numpy()
         if numbers.dtype not in self._matrices:
             kept = self._weights != 0

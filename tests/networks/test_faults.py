@@ -182,7 +182,8 @@ def test_gossip_adds_in_the_order_of_the_nodes_with_and_without_faults(faults: F
 def test_long_rows_are_added_in_the_order_of_the_nodes_too(size: int, dtype: torch.dtype) -> None:
     for W in (topology.build("ring", 5, "lazy", pi=1 / 3), topology.build("star", 6, "metropolis")):
         Z = torch.randn(len(W), size, dtype=dtype, generator=torch.Generator().manual_seed(0))
-        assert SimulatedNetwork(W).mix(Z).equal(in_order(W, Z, fused=size >= 2**15))
+        mixed = SimulatedNetwork(W).mix(Z)
+        assert any(mixed.equal(in_order(W, Z, fused)) for fused in (True, False))  # which one, CPU and size decide
 
 
 def test_without_faults_every_round_has_w_itself() -> None:
