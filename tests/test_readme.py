@@ -23,6 +23,7 @@ from robustbench_dec.store.results import Results
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
+REPRODUCTION = ROOT / "docs" / "reproduction.md"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS]
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -143,13 +144,13 @@ def test_what_is_said_of_the_search_is_in_the_trials() -> None:
     assert first["k_gt"].index(14) == 2 and first["dec_fedtrack"][2:4] == [8, 14]
     full = cifar[(cifar["stage"] == "full") & cifar["diverged"]]
     assert full[["method", "trial"]].values.tolist() == [["dec_fedtrack", 8]]
-    said = flat(ROOT / "docs" / "reproduction.md")
+    said = flat(REPRODUCTION)
     assert "K-GT's trial 14 came third of its short trials" in said
     assert "Dec-FedTrack's trial 14 came fourth, behind trial 8, which diverged at full length" in said
 
 
 def test_what_is_said_of_runs_that_diverged_is_in_the_store(tracked: Path) -> None:
-    results, said = Results(tracked / "results"), flat(ROOT / "docs" / "reproduction.md")
+    results, said = Results(tracked / "results"), flat(REPRODUCTION)
     asked = [run for _, run in tables.read(ROOT / "tables" / "table2.toml").runs()]
     broken = {run.data_set for run in asked if results.run(run.id).divergence}
     assert broken == {"mnist"} and "runs diverge (above)" in said
@@ -159,16 +160,11 @@ def test_what_is_said_of_runs_that_diverged_is_in_the_store(tracked: Path) -> No
     assert 2 / 2**5 > 0.05 and "With five pairs or fewer no exact test can give a p below .05" in said
 
 
-def test_the_seeds_that_are_of_earlier_code_are_named(tracked: Path) -> None:
+def test_the_commits_of_table_2s_runs_are_those_that_the_text_names(tracked: Path) -> None:
     results, asked = Results(tracked / "results"), tables.read(ROOT / "tables" / "table2.toml").runs()
-    made = [(run, results.run(run.id).record.git_commit) for _, run in asked if results.run(run.id).exists]
-    earlier = {commit for run, commit in made if run.seed == 0}
-    assert {(run.seed, run.method) for run, commit in made if commit in earlier} == {
-        *((0, "k_gt"), (0, "dec_fedtrack")),
-        (1, "k_gt"),
-    }
-    said = flat(ROOT / "docs" / "reproduction.md")
-    assert "runs of seed 0 and K-GT's of seed 1 are of earlier code than the others" in said
+    made = {str(results.run(run.id).record.git_commit)[:7] for _, run in asked if results.run(run.id).exists}
+    (named,) = re.findall(r"All published runs are of today's gossip \(commits ([^)]*)\)", flat(REPRODUCTION))
+    assert set(named.replace(" and ", ", ").split(", ")) == made
 
 
 def test_whether_a_run_diverges_is_decided_by_last_bits() -> None:
