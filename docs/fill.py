@@ -59,7 +59,10 @@ def results() -> str:
         )
     spread = [
         f"Test accuracy in percent, mean ± standard deviation over seeds: {_seeds(held['seeds'])}.",
-        *(f"{sentence}." for sentence in _broken()),
+        *(
+            f"{titles.method(method)} on {titles.dataset(data_set)} diverged with {_listed(seeds)}."
+            for (data_set, method), seeds in _lost().items()
+        ),
     ]
     return f"{textwrap.fill(' '.join(spread), WIDTH)}\n\n{grid(head, body)}\n\n{verdict()}"
 
@@ -83,25 +86,36 @@ def unmade() -> list[int]:
 
 def diverged() -> str:
     """The runs of the table that broke, a line each."""
-    return "\n".join(f"- {sentence}." for sentence in _broken()) or "None."
+    lines = [
+        f"- {titles.method(run.method)} on {titles.dataset(run.data_set)}, seed {run.seed}, "
+        f"{why.removeprefix('training ').partition(')')[0]})."
+        for run, why in _broken()
+    ]
+    return "\n".join(lines) or "None."
 
 
-def _broken() -> list[str]:
-    sentences = []
-    for _, run in specs.read(TABLES / f"{STEM}.toml").runs():
-        if (why := RESULTS.run(run.id).divergence) is not None:
-            words = why.removeprefix("training ").partition(")")[0]
-            sentences.append(
-                f"{titles.method(run.method)} on {titles.dataset(run.data_set)}, seed {run.seed}, {words})"
-            )
-    return sentences
+def _broken() -> list[tuple[specs.RunSpec, str]]:
+    """The runs that diverged, and how."""
+    found = [(run, RESULTS.run(run.id).divergence) for _, run in specs.read(TABLES / f"{STEM}.toml").runs()]
+    return [(run, why) for run, why in found if why is not None]
+
+
+def _lost() -> dict[tuple[str, str], list[int]]:
+    """Their seeds, by data set and method."""
+    seeds: dict[tuple[str, str], list[int]] = {}
+    for run, _ in _broken():
+        seeds.setdefault((run.data_set, run.method), []).append(run.seed)
+    return seeds
+
+
+def _listed(seeds: list[int]) -> str:
+    return f"seed{'s' if seeds[1:] else ''} {', '.join(map(str, seeds))}"
 
 
 def verdict() -> str:
     """How much of the paper's order is found again, a sentence for each data set; none before all runs are made."""
     if missing := unmade():
-        seeds = ", ".join(map(str, missing))
-        return f"Runs of seeds {seeds} are still to be made: no verdict on the paper's order before that."
+        return f"Runs of {_listed(missing)} are still to be made: no verdict on the paper's order before that."
     margins = pd.read_csv(TABLES / f"{STEM}-vs-paper.csv")
     attacked = margins[margins["attack"] != titles.CLEAN]
     sentences = []
