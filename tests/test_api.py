@@ -94,6 +94,7 @@ def test_settings_of_an_object_that_cannot_reach_its_radius_are_told(model: nn.M
     assert cell.flags == ("short_steps",)
 
 
+@pytest.mark.slow
 def test_the_result_is_short_and_says_the_norm(model: nn.Module) -> None:
     result = run(model, ["fgsm", "torchattacks:PGDL2"], eps=[0.5])
     text = repr(result)
@@ -123,6 +124,7 @@ def test_images_of_ones_own(model: nn.Module, images: Tensor, labels: Tensor) ->
         run(model, "uap", dataset=(images, labels))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eps", [np.float32(0.1), torch.tensor(0.1), np.array([0.05, 0.1]), (0.1,), "1/10", 0.1])
 def test_a_radius_may_be_any_number(eps: Any, model: nn.Module) -> None:
     assert run(model, eps=eps, n_examples=10).cells[-1].attack.eps == pytest.approx(0.1)
@@ -134,6 +136,7 @@ class Raises(Attack):
         raise ValueError("of my own")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bad, words",
     [

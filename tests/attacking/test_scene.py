@@ -54,6 +54,7 @@ def test_a_sweep_on_one_scene_has_the_bits_of_attacks_one_by_one_and_asks_less()
     assert asked[0] - asked[1] >= (len(sweep) - 1) * len(IMAGES)
 
 
+@pytest.mark.slow
 def test_a_universal_perturbation_is_known_by_the_class_it_hits() -> None:
     model, y = Counting(), torch.full((1, 8, 8), 0.3)
     outcome = evaluate(Shift(y), model, IMAGES, LABELS, batch_size=5)

@@ -98,6 +98,7 @@ def test_what_needs_more_classes_is_refused_with_a_sentence(name: str, settings:
         evaluate(built(name, **settings), model, images, labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["APGD", pytest.param("FAB", marks=pytest.mark.slow), "Square", "DeepFool"])
 def test_two_classes_are_enough_for_the_others(name: str) -> None:
     model = network((1, 28, 28), 2)
@@ -130,6 +131,7 @@ def test_a_name_or_setting_that_there_is_not_is_refused(name: str, settings: dic
         built(name, **settings)
 
 
+@pytest.mark.slow
 def test_norms_are_told_and_what_is_too_far_away_counts_as_not_found() -> None:
     model = network((1, 28, 28), 10)
     images, labels = images_for(model, (1, 28, 28))

@@ -169,6 +169,7 @@ def test_it_leaves_model_and_random_state_alone(name: str, images: Tensor, train
     assert outcome.clean.all() and not outcome.robust.all()
 
 
+@pytest.mark.slow
 @on_every_attack
 def test_it_leaves_model_and_random_state_alone_when_it_fails_half_way(
     name: str, images: Tensor, training: Training
@@ -184,6 +185,7 @@ def test_it_leaves_model_and_random_state_alone_when_it_fails_half_way(
 # The two attacks of torchattacks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "attack, direct",
     [
@@ -407,6 +409,7 @@ def test_nothing_but_nan_is_no_attack(value: float, model: nn.Module, images: Te
         evaluate(Mine(0.1, lambda images: torch.full_like(images, value)), model, images, labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "answer, flags",
     [
@@ -500,6 +503,7 @@ def test_a_model_that_was_left_in_train_mode_is_judged_in_eval_mode(images: Tens
     assert as_left.robust.equal(expected.robust)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outer", [torch.no_grad, torch.inference_mode])
 def test_attacks_differentiate_wherever_they_are_called(
     outer: Callable[[], Any], model: nn.Module, images: Tensor, labels: Tensor
@@ -523,6 +527,7 @@ class Cheat(Attack):
         return Shift(torch.full(images.shape[1:], self.used), eps=self.claimed)
 
 
+@pytest.mark.slow
 def test_a_fit_cannot_widen_the_radius(model: nn.Module, images: Tensor, labels: Tensor, training: Training) -> None:
     fair = evaluate(Cheat(0.1, 0.1, 0.1), model, images, labels, train=training)
     assert fair.flags == ()

@@ -140,6 +140,7 @@ def test_the_search_goes_on_from_the_class_that_leaves_the_fewest_right(model: n
     assert first.accuracy < sorted(searched)[1]  # from another class it would begin above
 
 
+@pytest.mark.slow
 def test_each_ascent_goes_on_from_the_best_y_so_far(
     model: nn.Module, training: Training, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def refused(command: Run) -> Callable[..., str]:
 # Good input
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_explains_itself(name: str, command: Run) -> None:
     code, out, _ = command(name, "--help")
@@ -166,6 +167,7 @@ def test_list_names_what_is_on_the_shelves(command: Run) -> None:
     )
 
 
+@pytest.mark.slow
 def test_table_uses_what_is_there_and_render_needs_nothing_else(
     command: Run, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,6 +337,7 @@ def test_results_elsewhere_take_their_tables_and_their_page_with_them(
 # Bad input
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, sentence",
     [
@@ -566,6 +569,7 @@ def test_a_results_folder_that_is_a_file_is_refused(refused: Callable[..., str],
     assert (tmp_path / "taken").read_text() == "precious"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
 def test_no_space_and_no_permission_are_one_sentence_and_leave_no_half_files(

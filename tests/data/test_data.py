@@ -418,6 +418,7 @@ def test_cifar10_is_downloaded_in_its_binary_version(
     assert everything_in(tmp_path / "data") == official
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [None, b"<html>not gzip</html>"])
 def test_a_download_that_breaks_off_or_is_no_data_falls_through_to_the_next_source(
     contents: dict[str, bytes], tmp_path: Path, site: dict[str, bytes | None], page: bytes | None

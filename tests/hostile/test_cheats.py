@@ -133,6 +133,7 @@ def test_who_breaks_the_rules_gets_no_number(
     assert fair.flags == () and fair.robust_accuracy < fair.clean_accuracy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SwapsImages", "LeavesTheBall", "WritesInPlace", "ReturnsItsOwnTensor"])
 def test_who_leaves_the_ball_is_put_back_and_flagged(
     name: str, model: nn.Module, images: Tensor, labels: Tensor, training: Any
@@ -157,6 +158,7 @@ def test_a_limit_of_passes_can_be_kept(model: nn.Module, images: Tensor, labels:
     assert stopped.forwards + stopped.backwards <= 20 * len(images)
 
 
+@pytest.mark.slow
 def test_a_shift_is_its_y_and_nothing_else(model: nn.Module, images: Tensor, labels: Tensor, training: Any) -> None:
     clever = judged("ReturnsCleverShift", model, images, labels, training)
     assert clever.robust.equal(clever.clean)  # its y is 0
@@ -187,6 +189,7 @@ def test_a_process_of_its_own_changes_no_number(
         assert (there.forwards, there.backwards) == (here.forwards, here.backwards)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ZeroesWeights", "PatchesClass", "PatchesTorch", "CallsExit", "FindsTheJudge"])
 def test_objects_handed_over_in_python_are_judged_by_a_copy_too(
     name: str, model: nn.Module, images: Tensor, labels: Tensor
@@ -268,6 +271,7 @@ def test_a_universal_attack_is_judged_in_its_own_norm(
     assert outcome.robust.equal(predictions(model, (images + 0.9 / 8).clamp(0, 1)) == labels)
 
 
+@pytest.mark.slow
 def test_a_shift_handed_over_is_its_y(model: nn.Module, images: Tensor, labels: Tensor) -> None:
     clever = in_file(f"{FILE}:CleverShift").make({"y": torch.zeros(1, 8, 8), "eps": EPS})
     outcome = evaluate(clever, model, images, labels)

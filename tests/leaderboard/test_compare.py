@@ -182,6 +182,7 @@ def test_a_network_alone_is_attacked_with_the_known_attacks(made: Made, entry: z
         compare.compare(Newcomer("uap", {}), [entry], Results(results), compare.Terms(progress=False))
 
 
+@pytest.mark.slow
 def test_gains_misses_and_tests_are_those_of_the_images(made: Made, entry: zoo.Entry) -> None:
     rows = compared(made, entry, "pgd", settings={"steps": "5"}, eps=[0.05, 0.1])
     for row in rows:
@@ -369,6 +370,7 @@ def test_a_failure_on_batch_7_of_10_keeps_the_others_and_the_rerun_starts_there(
     assert not list((made.folders[1] / "attacks").glob(".*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spoil, words",
     [

@@ -47,6 +47,7 @@ def links(W: np.ndarray) -> np.ndarray:
 # One round's matrix
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(W=matrices, faults=anything, key=keys, round=rounds)
 def test_what_faults_leave_is_symmetric_non_negative_and_doubly_stochastic(
@@ -60,6 +61,7 @@ def test_what_faults_leave_is_symmetric_non_negative_and_doubly_stochastic(
     assert np.array_equal(W, before)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(W=matrices, faults=anything, key=keys, round=rounds)
 def test_faults_take_links_of_the_relabelled_graph_and_add_none(
@@ -254,6 +256,7 @@ def test_methods_with_corrections_and_with_trackers_are_found() -> None:
     assert {"gt_gda", "gt_da", "gt_srvr", "dm_hsgd", "dream", "dgda_vr"} <= {*TRACKED}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", KINDS, ids=str)
 @pytest.mark.parametrize("name", CORRECTED)
 def test_corrections_average_to_zero_under_faults(name: str, faults: Faults) -> None:
@@ -262,6 +265,7 @@ def test_corrections_average_to_zero_under_faults(name: str, faults: Faults) -> 
             assert getattr(state, correction).mean(0).abs().max() < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", KINDS, ids=str)
 @pytest.mark.parametrize("name", TRACKED)
 def test_trackers_average_to_the_mean_gradient_under_faults(name: str, faults: Faults) -> None:
@@ -309,6 +313,7 @@ def asked(network: spec.NetworkSpec, trainer: str = "dec_fedtrack", **changes: A
 UNRELIABLE = spec.NetworkSpec(nodes=4, loss=0.3, stragglers=0.2, varying=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dec_fedtrack", "gt_gda"])  # one exchange a round, and two
 def test_a_resumed_run_under_faults_ends_with_the_bits_of_an_undisturbed_one(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -28,11 +28,13 @@ def assert_mixes(W: np.ndarray, nodes: int) -> None:
     assert 0 < spectral_rate(W) <= 1 + 1e-12
 
 
+@pytest.mark.slow
 @given(st.sampled_from(ANY_SIZE), st.integers(1, 24), st.integers(0, 5))
 def test_metropolis_weights_mix_on_every_graph(graph: str, nodes: int, seed: int) -> None:
     assert_mixes(build(graph, nodes, "metropolis", seed=seed), nodes)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(REGULAR), st.integers(1, 24), st.sampled_from(WEIGHTS), st.floats(0.01, 0.99))
 def test_all_weights_mix_on_regular_graphs(graph: str, nodes: int, weights: str, pi: float) -> None:
     assert_mixes(build(graph, nodes, weights, pi), nodes)
@@ -97,6 +99,7 @@ def test_uniform_weights_on_the_complete_graph_give_the_mean_at_once(nodes: int)
     assert spectral_rate(W) == pytest.approx(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("graph", [graph for graph in GRAPHS if graph != "file"])
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_one_node_listens_to_itself(graph: str, weights: str) -> None:

@@ -196,6 +196,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_wrong_network_is_one_sentence(name: str, refused: Callable[..., str], tmp_path: Path) -> None:
     text, expected = NETWORKS[name]
@@ -204,6 +205,7 @@ def test_a_wrong_network_is_one_sentence(name: str, refused: Callable[..., str],
     assert re.search(expected, sentence), sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DATA)
 def test_a_wrong_file_of_images_is_one_sentence(name: str, refused: Callable[..., str], tmp_path: Path) -> None:
     file, write, expected = DATA[name]

@@ -62,6 +62,7 @@ def placed(results: Path, tracked: Path) -> str:
     return page.render(Results(results), folder=tracked / "tables")
 
 
+@pytest.mark.slow
 def test_the_page_is_one_file_that_asks_for_nothing(placed: str) -> None:
     assert len(placed.encode()) < 1_500_000
     markup = re.sub(r"<(script|style|pre)\b.*?</\1>", "", placed, flags=re.DOTALL)
@@ -90,6 +91,7 @@ def test_code_is_linked_from_a_page_in_the_checkout_only(results: Path, tmp_path
     assert all(part["code"] is None for part in embedded(page.render(Results(results), folder=tmp_path))["parts"])
 
 
+@pytest.mark.slow
 def test_figures_and_table_1_have_their_place(placed: str, written: str) -> None:
     (section,) = re.findall(r'<section id="paper".*?</section>', placed, re.DOTALL)
     assert section.count('<img src="data:image/png') == 3 and section.count("<tr>") > 10 and "Dec-FedTrack" in section

@@ -50,6 +50,7 @@ def changed(results: Path, **columns: object) -> pd.DataFrame:
     return labelled_rows.read(Results(results))
 
 
+@pytest.mark.slow
 def test_csv_of_everything_is_the_leaderboard(rows: pd.DataFrame, results: Path) -> None:
     there = leaderboard.read(results / "leaderboard.csv")
     here = leaderboard.read(io.StringIO(export.text(rows, "csv")))  # type: ignore[arg-type]
@@ -212,6 +213,7 @@ def test_the_command_prints_a_view_or_writes_it(tmp_path: Path, results: Path) -
     assert paths and all(json.loads(path.read_text())["dataset"] == "mnist" for path in paths)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [["--format", "xlsx"], ["--attack", "nothing"], ["--eps", "large"]])
 def test_bad_options_are_one_sentence(options: list[str], results: Path) -> None:
     answer = CliRunner().invoke(app, ["export", *options, "--results", str(results)])

@@ -537,6 +537,7 @@ def test_figures_are_the_same_bytes_in_another_process(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.rglob(".*") if path.is_file()]  # no temporary files stay behind
 
 
+@pytest.mark.slow
 def test_curves_show_each_axis_band_and_style(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = kept_figures(monkeypatch)
     plots.curves(curve_frame(), tmp_path / "t", "On 1,000 images.")

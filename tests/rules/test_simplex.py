@@ -36,6 +36,7 @@ def test_without_sorting_it_is_what_it_is_with_sorting(Y: Tensor) -> None:
     torch.testing.assert_close(simplex.project(Y), simplex.project_by_sorting(Y), rtol=0, atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-5, 1e-3, 0.1, 1.0, 100.0])
 @pytest.mark.parametrize(("n", "N"), [(10, 3000), (2, simplex.BLOCK + 7), (1000, 40)])
 def test_large_stacks_too(n: int, N: int, scale: float) -> None:
@@ -56,6 +57,7 @@ def test_it_is_the_nearest_point_by_exact_arithmetic(entries: list[float]) -> No
     )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(STACKS)
 def test_the_result_lies_in_the_simplex(Y: Tensor) -> None:

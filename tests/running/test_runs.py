@@ -469,6 +469,7 @@ def test_a_cell_tells_all_that_decides_its_number(made: Made, digits: Universal)
     assert len(on_disk) == 4  # these two beside the table's fgsm at 0.1 and uap at 0.2
 
 
+@pytest.mark.slow
 def test_universal_attacks_of_a_run_see_the_training_part_only(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, seen = Universal(), []
     fit = UAP.fit

@@ -31,6 +31,7 @@ def test_the_average_network_that_a_run_keeps_is_enough(made: Made) -> None:
     assert len(found) == 2 and all(checked.flipped == checked.flipped_clean == 0 for checked in found)
 
 
+@pytest.mark.slow
 def test_a_flipped_image_is_named_and_ends_in_exit_code_1(made: Made) -> None:
     (path,) = (made.folders[0] / "attacks").glob("uap-*.json")
     content = files.read_json(path)

@@ -103,6 +103,7 @@ def test_who_does_not_try_fails(attack: Attack, features: nn.Module, images: Ten
     assert outcome.heads == len(images) and outcome.found == 0 and not outcome.passed
 
 
+@pytest.mark.slow
 def test_the_same_ascent_with_its_gradient_passes(features: nn.Module, images: Tensor) -> None:
     assert binary_head.tried(Ascent(EPS), features, images).passed
 

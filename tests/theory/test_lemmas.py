@@ -155,6 +155,7 @@ def lemma_table(K: int, network: NetworkSpec, steps: str, rounds: int = 40) -> p
     return lemmas.sides(diagnose(problem, trainer, network, rounds, [0], progress=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", ["lemmas", "theorem"])
 @pytest.mark.parametrize("graph", ["ring", "path"])
 @pytest.mark.parametrize("K", [1, 5, 20])

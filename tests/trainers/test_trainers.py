@@ -19,6 +19,7 @@ def test_every_trainer_on_the_shelf_is_tested_here() -> None:
     assert sorted(QUICK) == shelf.names("trainer")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_same_seed_gives_same_bits(name: str) -> None:
     trainer = drawing(name, batch=4)
