@@ -77,7 +77,8 @@ def perturbations(trained: Sequence[Picture], universal: Sequence[Picture], stem
         colours = any(len(each.y) == 3 for each in [*trained, *universal])
         bar.set_label(
             "ρ: radius of y in training. δ: radius of the attack. Right: test images still classified correctly.\n"  # noqa: RUF001
-            + ("First seed. Colour images: luminance of the perturbation." if colours else "First seed."),
+            + "The first seed that most methods finished."
+            + (" Colour images: luminance of the perturbation." if colours else ""),
             fontsize=7,
         )
         return {stem.with_name(f"{stem.name}-perturbations.png"): style.drawn(figure, "png")}

@@ -7,6 +7,7 @@ tables/<stem>.csv, .md, .tex, -tradeoff                radius
 tables/<stem>.csv, <stem>-1.png, <stem>-2.png, ...     figures
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -89,7 +90,7 @@ def prepare(specification: Spec, work: Sequence[Work], stem: str, results: Resul
         contents |= attacks_table.render(rows, places, tables / stem, specification.caption, paper, margins, diverged)
         lines = pd.concat([_curve(run) for _, run in runs])
         contents |= curves.curves(lines, tables / stem, _measured(specification))
-        trained, universal = _pictures([pair for pair in runs if pair[0].run.seed == specification.seeds[0]])
+        trained, universal = _pictures(_shown(runs))
         if trained or universal:
             contents |= pictures.perturbations(trained, universal, tables / stem)
     return Report(contents, everything, asked) if published else Report(contents)
@@ -177,6 +178,15 @@ def _measured(specification: Spec) -> str:
     named = " and ".join(f"{title} of {count} steps" if count else title for title, count in steps.items())
     images = f"Measured in training on the first {specification.curve_examples:,} test images"
     return f"{images}, {named}; the table has all images and its own settings." if named else f"{images}."
+
+
+def _shown(runs: Finished) -> Finished:
+    """Of each block the runs of the first seed that most of its methods finished."""
+    finished = Counter((item.block.title, item.run.seed) for item, _ in runs)
+    seeds: dict[str, int] = {}
+    for title, seed in sorted(finished, key=lambda key: (-finished[key], key[1])):
+        seeds.setdefault(title, seed)
+    return [(item, run) for item, run in runs if item.run.seed == seeds[item.block.title]]
 
 
 def _pictures(runs: Finished) -> tuple[list[pictures.Picture], list[pictures.Picture]]:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -22,7 +23,7 @@ from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.leaderboard.intervals import wilson
 from robustbench_dec.rendering import attacks_table as table
 from robustbench_dec.rendering import curves as plots
-from robustbench_dec.rendering import pictures, style
+from robustbench_dec.rendering import pictures, report, style
 from robustbench_dec.rendering.blocks import Block, audit
 from robustbench_dec.store.bits import pack
 from robustbench_dec.store.records import TableRecord
@@ -640,3 +641,14 @@ def test_nothing_to_draw_is_refused(tmp_path: Path) -> None:
         plots.curves(curve_frame().iloc[:0], tmp_path / "t")
     with pytest.raises(BadInput):
         pictures.perturbations([], [], tmp_path / "t")
+
+
+def test_pictures_are_of_the_first_seed_that_most_methods_finished() -> None:
+    def finished(block: str, method: str, seed: int) -> Any:
+        item = SimpleNamespace(block=SimpleNamespace(title=block), run=SimpleNamespace(seed=seed, method=method))
+        return item, f"{block}-{method}-{seed}"
+
+    runs = [finished("A", "k_gt", 1), finished("A", "k_gt", 2)]  # with seed 0 it diverged
+    runs += [finished("A", "dec_fedtrack", seed) for seed in range(3)]
+    runs += [finished("B", "k_gt", 0), finished("B", "k_gt", 1)]
+    assert [run for _, run in report._shown(runs)] == ["A-k_gt-1", "A-dec_fedtrack-1", "B-k_gt-0"]
