@@ -34,6 +34,7 @@ def publish(
 
     Rows are marked as a user's. "withdraw" with the same words takes them back.
     """
+    from robustbench_dec.leaderboard.audit import FLAGS
     from robustbench_dec.store import publishing
     from robustbench_dec.store import zoo as zoos
     from robustbench_dec.store.results import Results as Store
@@ -44,6 +45,9 @@ def publish(
     if zoo is not None and (len(homes) != 1 or toml):
         raise BadInput("--zoo names the network of one run; give that run's folder alone, out/runs/<id>")
     cells = publishing.selected(homes, attack)
+    for cell in cells:
+        if unknown := set(cell.record.flags) - set(FLAGS):
+            raise BadInput(f"{cell.stem} has the flag {min(unknown)!r}, which the suite does not know; attack again")
     if zoo is not None:
         publishing.publish([], results)  # refuses a folder without a list
         entry = zoos.add(homes[0], zoo, results.zoo)

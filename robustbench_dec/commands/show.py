@@ -146,7 +146,10 @@ def radius(
         str, typer.Argument(help="Which networks: a pattern of runs' ids, for example 'mnist-*'.")
     ] = "*",
     norm: Annotated[str, typer.Option(help="Linf, L2, L1 or L0.")] = "Linf",
-    n_examples: Annotated[int, typer.Option(min=1, help="Only cells of at least so many test images.")] = 1,
+    n_examples: Annotated[
+        int | None,
+        typer.Option(min=1, help="Only cells of at least so many test images (default: the most)."),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Stem of the .csv, .png and .pdf.")] = Path("out/radius"),
     results: Results = Path("results"),
     as_json: Json = False,

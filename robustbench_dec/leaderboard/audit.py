@@ -63,7 +63,7 @@ class Point:
     zeros: float | None = None  # share of zero gradients
     right: Tensor | None = None  # (n_examples,) bool
     passes: tuple[int, int] | None = None  # forward and back, by the attack
-    hearsay: bool = False  # whether the passes are only what the process of a user's attack tells
+    hearsay: bool = False  # a user's attack may have asked a copy of the network that nobody counts
     largest: float | None = None  # a radius that every image is within of every other
     flags: tuple[str, ...] = ()  # of the cell itself
 
@@ -129,7 +129,7 @@ def of_cell(run: RunRecord, cell: CellRecord) -> Point:
         zeros=cell.zero_gradients,
         right=cell.right,
         passes=(cell.forwards, cell.backwards),
-        hearsay=cell.source_sha256 is not None and cell.max_passes is None,
+        hearsay=cell.source_sha256 is not None,
         largest=None if run.classifier is None else largest_radius(cell.norm, run.classifier.architecture.shape),
         flags=cell.flags,
     )
@@ -204,7 +204,7 @@ def _black_box_wins(point: Point, rivals: Iterable[Point]) -> Iterable[Finding]:
     """An attack by queries knows less than one that sees gradients, so it should break no image that this one leaves.
 
     Per image, at the same radius; one-step attacks and universal ones are not expected to find every image. That an
-    attack asked for no gradient must have been counted here: who tells it of itself would flag everybody else.
+    attack asked for no gradient is believed of the shelf's alone: a user's file may differentiate a copy of its own.
     """
     if not (point.iterated and point.passes is not None and point.passes[1] and point.right is not None):
         return

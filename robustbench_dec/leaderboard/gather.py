@@ -4,8 +4,8 @@ Accuracies are fractions; percent is for rendering. A value that a cell has not 
 steps, the local steps of a trainer without them, bytes on the wire of a simulated network) is empty, never zero.
 `worst_case` is the accuracy on a cell's own images under the worst of all cells of its network, in its norm, at its
 radius or below (see worst_case.py).
-`submitted` is "user" for an attack that somebody brought to `compare` or a cell that somebody published, "reference"
-for a known attack that was run beside it, and empty for the cells of tables.
+`submitted` is "user" for an attack that somebody brought to `compare` and for every cell that somebody published,
+"reference" for a known attack that was run beside it, and empty for the cells of tables.
 
 Where the folder has a list of what is published (see publishing.py), only that is on its leaderboard.
 """
@@ -106,7 +106,7 @@ def gather(results: Results, also: Mapping[str, TableRecord] = NO_TABLES) -> pd.
         stems = sorted(stem for stem, table in tables.items() if cell.run.id in table.networks)
         row = _row(cell.run.record, cell.record) | {"table": ";".join(stems), "cell": cell.stem}
         if cell.stem in users.get(cell.run.id, ()):
-            row["submitted"] = row["submitted"] or "user"
+            row["submitted"] = "user"  # whatever it was where it was made
         rows.append(row)
         points.append(audit.of_cell(cell.run.record, cell.record))
         records.append(cell.record)

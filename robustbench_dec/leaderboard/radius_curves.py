@@ -70,21 +70,27 @@ def curve(run: RunRecord, cells: Sequence[CellRecord]) -> RadiusCurve:
     return RadiusCurve(run, cells[0].norm, tuple(sorted(radii)), smallest, tuple(sorted({c.attack for c in cells})))
 
 
-def curves(results: Results, pattern: str = "*", norm: str = "Linf", n_examples: int = 1) -> list[RadiusCurve]:
-    """Of every network whose run's id matches, the most robust first; cells of fewer images are left out."""
+def curves(
+    results: Results, pattern: str = "*", norm: str = "Linf", n_examples: int | None = None
+) -> list[RadiusCurve]:
+    """Of every network whose run's id matches, the most robust first; cells of fewer images are left out, by default
+    of fewer than the network's largest has."""
     if norm not in NORMS:
         raise BadInput(f"no norm '{norm}'; there are: {', '.join(NORMS)}")
     found: dict[str, tuple[RunRecord, list[CellRecord]]] = {}
     for cell in results.cells():
         record = cell.record
-        if record.norm == norm and record.n_examples >= n_examples and fnmatch.fnmatchcase(cell.run.id, pattern):
+        if record.norm == norm and record.n_examples >= (n_examples or 1) and fnmatch.fnmatchcase(cell.run.id, pattern):
             found.setdefault(cell.run.id, (cell.run.record, []))[1].append(record)
     if not found:
         raise BadInput(
-            f"no network of {results.root} that matches '{pattern}' has stored attacks in {norm} on {n_examples} or "
-            "more test images; `robustbench-dec attack RUN --eps 0.05,0.1,0.2` makes some"
+            f"no network of {results.root} that matches '{pattern}' has stored attacks in {norm} on {n_examples or 1} "
+            "or more test images; `robustbench-dec attack RUN --eps 0.05,0.1,0.2` makes some"
         )
-    made = [curve(run, cells) for run, cells in found.values()]
+    made = []
+    for run, cells in found.values():
+        enough = n_examples or max(cell.n_examples for cell in cells)
+        made.append(curve(run, [cell for cell in cells if cell.n_examples >= enough]))
     return sorted(made, key=lambda each: (each.run.dataset, -_rank(each), each.run.id))
 
 

@@ -92,9 +92,10 @@ def robustbench(frame: pd.DataFrame) -> dict[str, Document]:
     """One document per trained model, named <dataset>/<norm>/<run id>, with the keys of RobustBench's model_info files.
 
     As there, accuracies are percent in text with two decimals. A document has one `eps`: the largest radius of the
-    view (choose another by selecting it). `external` is the best known robust accuracy there: the lowest one over all
-    cells of the view, since a perturbation within a smaller ball is within this one too. Nobody reported a robust
-    accuracy for these very checkpoints, so `reported` is null. Beyond RobustBench's keys, `cells` has every attack.
+    view (choose another by selecting it). `external` is the best known robust accuracy there: the lowest one over the
+    cells of the view on the most images, since a perturbation within a smaller ball is within this one too. Nobody
+    reported a robust accuracy for these very checkpoints, so `reported` is null. Beyond RobustBench's keys, `cells` has
+    every attack.
     """
     documents: dict[str, Document] = {}
     for (dataset, norm, run_id), rows in frame.groupby(["dataset", "norm", "run_id"], sort=False):
@@ -102,7 +103,8 @@ def robustbench(frame: pd.DataFrame) -> dict[str, Document]:
         papers = references.of("trainer", row["method"])
         paper = papers[0] if papers else None
         flagged = sorted({flag for flags in rows["reliability_flags"] for flag in flags.split(";") if flag})
-        worst = rows.loc[rows["robust_acc"].idxmin()]
+        most = rows[rows["n_examples"] == rows["n_examples"].max()]
+        worst = most.loc[most["robust_acc"].idxmin()]
         documents[f"{dataset}/{norm}/{run_id}"] = {
             "link": paper.link if paper else "",
             "name": paper.title if paper else row["model"],

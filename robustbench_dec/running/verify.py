@@ -14,11 +14,9 @@ from robustbench_dec import bars
 from robustbench_dec.attack import Shift
 from robustbench_dec.attacking.evaluate import evaluate
 from robustbench_dec.store import zoo
+from robustbench_dec.store.bits import MOST_FLIPS
 from robustbench_dec.store.problems import problem_of
 from robustbench_dec.store.results import Cell, Run
-
-MOST_FLIPS = 0.001
-"""The share of a cell's images that may differ: 10 of MNIST's 10,000."""
 
 
 class Checked(NamedTuple):

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from robustbench_dec.errors import BadInput
-from robustbench_dec.store.records import PublishedRecord
+from robustbench_dec.store.bits import MOST_FLIPS
+from robustbench_dec.store.records import CellRecord, PublishedRecord
 from robustbench_dec.store.results import Cell, Results, Run, run_at
 
 ByRun = Mapping[str, Sequence[str]]
@@ -93,7 +94,8 @@ def _list_of(results: Results) -> PublishedRecord:
 def _in(source: Path) -> Iterable[Cell]:
     if source.suffix == ".json" and source.is_file():
         run = run_at(source.parent.parent)
-        return [run.cell(source.stem)]
+        wanted = (run.folder.resolve().name, source.stem)
+        return list(Results(run.folder.resolve().parents[1]).cells(lambda cell: (cell.run.id, cell.stem) == wanted))
     if source.is_dir() and Run(source).exists:
         root, run_id = source.resolve().parents[1], source.resolve().name
         return list(Results(root).cells(lambda cell: cell.run.id == run_id))
@@ -107,9 +109,25 @@ def _check_home(cell: Cell, home: Run) -> None:
         raise BadInput(
             f"{home.folder} is about another checkpoint than {cell.run.folder}; its cells cannot stand there"
         )
+    for other in home.cells() if home.exists else ():
+        differ = _before_differ(cell.record, other.record)
+        if differ > MOST_FLIPS * cell.record.n_examples + 1:
+            raise BadInput(
+                f"{cell.run.folder / cell.stem} has {differ} images that its network gets right or wrong "
+                f"without attack where {other.stem} in {home.folder} says otherwise; one is not about this network"
+            )
     there = home.cell(cell.stem)
     if there.exists and there.record != cell.record:
         raise BadInput(f"{home.folder} has other outcomes in its cell {cell.stem}; both cannot stand there")
+
+
+def _before_differ(mine: CellRecord, other: CellRecord) -> int:
+    """On how many of the images of both a network's outcomes without attack differ; they may on another CPU."""
+    first, second = mine.right_before, other.right_before
+    if first is None or second is None or mine.checkpoint_sha256 != other.checkpoint_sha256 or mine.part != other.part:
+        return 0
+    images = min(len(first), len(second))
+    return int((first[:images] != second[:images]).sum())
 
 
 def _listed(lists: Iterable[ByRun], cell: Cell) -> bool:

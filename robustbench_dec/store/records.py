@@ -12,13 +12,14 @@ Records are frozen, and are read and written sealed (see files.py) by the store 
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor
 
 from robustbench_dec import files
 from robustbench_dec.architecture import Architecture
+from robustbench_dec.attack import NORMS
 from robustbench_dec.parts import Settings
-from robustbench_dec.store.bits import unpack
+from robustbench_dec.store.bits import count, unpack
 
 SCHEMA = 2
 """Raised when a change of the code changes numbers: every id changes with it.
@@ -41,7 +42,8 @@ class Record(BaseModel):
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
             what = {"missing": f"it lacks '{where}'", "extra_forbidden": f"it knows no '{where}'"}
-            reason = what.get(first["type"], f"'{where}': {first['msg'].lower()}")
+            said = first["msg"].removeprefix("Value error, ")
+            reason = what.get(first["type"], f"'{where}': {said.lower()}" if where else said)
             raise files.Damaged(path, f"is no {cls.__name__} of this version: {reason}") from error
 
     def write(self, path: Path) -> None:
@@ -216,6 +218,20 @@ class CellRecord(Made):
     checkpoint_sha256: str
     perturbation_sha256: str | None
 
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        """What is counted twice is counted alike: a file can be sealed by anybody."""
+        if self.norm not in NORMS or not self.eps >= 0 or self.n_examples < 1:
+            raise ValueError(f"no attack has norm {self.norm}, eps {self.eps:g} and {self.n_examples} images")
+        right = count(self.bits, self.n_examples)
+        if self.n_correct != right or not _is_share(self.robust_acc, right, self.n_examples):
+            raise ValueError(f"its accuracy is not that of its outcomes, {right} of {self.n_examples}")
+        if self.clean_bits and not _is_share(
+            self.clean_acc, before := count(self.clean_bits, self.n_examples), self.n_examples
+        ):
+            raise ValueError(f"its clean accuracy is not that of its outcomes, {before} of {self.n_examples}")
+        return self
+
     @property
     def class_hit(self) -> tuple[int, float] | None:
         """The class that most images are taken for under a universal y, with their share."""
@@ -231,6 +247,10 @@ class CellRecord(Made):
     def right_before(self) -> Tensor | None:
         """Which images are right without attack: (n_examples,) bool."""
         return unpack(self.clean_bits, self.n_examples) if self.clean_bits else None
+
+
+def _is_share(accuracy: float, part: int, whole: int) -> bool:
+    return abs(accuracy - part / whole) < 1e-6
 
 
 class DivergedRecord(Record):

@@ -199,6 +199,11 @@ class Run:
         return self.folder.name
 
     @property
+    def identity(self) -> tuple[str, str, str, int]:
+        """What its cells say of it: id, data set, method, seed."""
+        return self.record.id, self.record.dataset, self.record.method, self.record.seed
+
+    @property
     def exists(self) -> bool:
         """Whether it has a record, which is written last."""
         return (self.folder / RUN_RECORD).is_file()
@@ -464,6 +469,11 @@ class Results:
             twins: dict[str, Cell] = {}
             for cell in cells:
                 record = cell.record
+                if (record.run_id, record.dataset, record.method, record.seed) != run.identity:
+                    raise BadInput(
+                        f"{folder / cell.stem}.json is a cell of {record.run_id}, but lies in the folder of {run.id}; "
+                        "move it back"
+                    )
                 if record.part == "test" and record.checkpoint_sha256 == run.record.checkpoint_sha256:
                     twin = twins.setdefault(record.model_dump_json(), cell)
                     if twin is not cell:

@@ -148,8 +148,12 @@ def chosen(pattern: str, *results: Results) -> list[Entry]:
         raise BadInput("--model is a pattern of the zoo such as mnist/*, a run's folder or a .safetensors file, not ''")
     path = Path(pattern)
     if path.exists() or path.suffix in (".safetensors", ".pt", ".pth", ".pkl"):
-        return [from_path(path)]
-    return entries(pattern, *(each.zoo for each in results), home())
+        found = [from_path(path)]
+    else:
+        found = entries(pattern, home(), *(each.zoo for each in results))
+    for entry in found:
+        _check_checkpoint(entry)
+    return found
 
 
 def add(folder: Path, name: str, zoo: Path) -> Entry:
@@ -191,6 +195,20 @@ def check_new(entry: Entry, name: str, *results: Results) -> None:
             known = found_of_run(run)
             if known is None or not _same(entry, known):
                 raise _impostor(entry, str(run.folder))
+
+
+def _check_checkpoint(entry: Entry) -> None:
+    """Refuse a network whose card tells the checkpoint of one that comes along: stored cells are found by it."""
+    if entry.checkpoint.is_relative_to(home()):
+        return
+    shipped_run = Results(shipped.place("results")).find(entry.record.id)
+    cards = [_entry(path) for path in sorted(home().glob("*/[!.]*.json"))]
+    kept = [] if shipped_run is None or shipped_run.folder == entry.checkpoint.parent else [found_of_run(shipped_run)]
+    for other in [*cards, *kept]:
+        if other is None or other.record.checkpoint_sha256 != entry.record.checkpoint_sha256:
+            continue
+        if not flat_parameters(entry.model()).equal(flat_parameters(other.model())):
+            raise _impostor(entry, other.name)
 
 
 def _of_one_run(mine: RunRecord, other: RunRecord) -> bool:

@@ -15,6 +15,7 @@ from robustbench_dec.leaderboard.audit import Point
 from robustbench_dec.rendering import against_paper, blocks
 from robustbench_dec.rendering import report as rendering
 from robustbench_dec.specs import table as spec
+from robustbench_dec.store.bits import pack
 from tests.support import ROOT, by_path
 from tests.support.tiny import Made
 
@@ -95,10 +96,12 @@ def test_findings_stand_in_the_leaderboard_and_as_marks_in_the_table(made: Made)
     path = next((made.folders[0] / "attacks").glob("fgsm-0.1-*.json"))
     cell = files.read_json(path)
     n = cell["n_examples"]
-    all_right = {"robust_acc": 1.0, "n_correct": n, "bits": "////////", "clean_acc": 1.0}
+    right = pack(torch.ones(n, dtype=torch.bool))
+    clean = {"clean_acc": 1.0, "clean_bits": right}
+    all_right = {"robust_acc": 1.0, "n_correct": n, "bits": right} | clean
     files.write_sealed(path, cell | all_right | {"zero_gradients": 0.5, "flags": ["box"]})
     for other in (made.folders[0] / "attacks").glob("*.json"):
-        files.write_sealed(other, files.read_json(other) | {"clean_acc": 1.0})
+        files.write_sealed(other, files.read_json(other) | clean)
     by_path.report(made.specification, "tiny", made.results, made.file.parent)
     rows = leaderboard.read(made.results / "leaderboard.csv")
     this = (rows["cell"] == path.stem) & (rows["run_id"] == made.folders[0].name)
@@ -133,9 +136,8 @@ def test_the_papers_own_table_is_flagged_where_pgd_is_weaker_than_fgsm() -> None
 
 def test_the_command_prints_findings_of_cells_and_of_the_paper(made: Made) -> None:
     path = next((made.folders[0] / "attacks").glob("uap-*.json"))
-    files.write_sealed(
-        path, files.read_json(path) | {"robust_acc": 0.0, "rarest_class": 0.1, "n_examples": 4000, "bits": ""}
-    )
+    none = {"robust_acc": 0.0, "n_correct": 0, "bits": pack(torch.zeros(4000, dtype=torch.bool)), "clean_bits": ""}
+    files.write_sealed(path, files.read_json(path) | none | {"rarest_class": 0.1, "n_examples": 4000})
     arguments = ["audit", str(ROOT / "tables" / "table2.toml"), "--results", str(made.results)]
     output = CliRunner().invoke(cli.app, arguments).output
     assert "6 cells in" in output and "1 findings" in output
