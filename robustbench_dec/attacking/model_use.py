@@ -12,11 +12,13 @@ import hashlib
 import itertools
 import math
 import random
+import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections import namedtuple
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, CellType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -212,14 +214,17 @@ class Patched(BadInput):
 def unpatched(model: nn.Module, who: str = "it") -> Iterator[None]:
     """Put back what is patched inside, of torch, Python, this suite and the network's own classes; and tell it."""
     known, hooks = Known(model), [dict(each) for each in HOOKS]
-    modes, tracing, kernels = _modes(), sys.gettrace(), _kernels()
+    modes, tracing, profiling, kernels, handlers = _modes(), sys.gettrace(), sys.getprofile(), _kernels(), _handlers()
     try:
         yield
     finally:
         if sys.gettrace() is not tracing:
             sys.settrace(tracing)
+        if sys.getprofile() is not profiling:
+            sys.setprofile(profiling)
         _end_modes(before := _modes(), modes)
         what = [f"replaced {name}" for name in known.put_back()]
+        what += [f"left a handler of {name}" for name in _end_handlers(handlers)]
         what += ["left hooks on all networks"] if [dict(each) for each in HOOKS] != hooks else []
         what += ["left a mode of torch on"] if before != modes else []
         what += [f"replaced {name}" for name in _end_kernels(_kernels() - kernels)]
@@ -236,8 +241,15 @@ HOOKS = (module_globals._global_forward_hooks, module_globals._global_forward_pr
 GUARDED = (torch, nn.functional, torch.Tensor, nn.Module, torch.autograd, builtins, copy, hashlib, math)
 """What a judgement is made with, beside this suite itself, in a process that others' code shares."""
 
-METHODS = (FunctionType, BuiltinFunctionType, type, staticmethod, classmethod, property)
-"""What decides how a class or a module works. Other values, caches say, may change."""
+FIELD = type(vars(namedtuple("Pair", "first"))["first"])
+"""Of a named tuple."""
+
+METHODS = (FunctionType, BuiltinFunctionType, type, staticmethod, classmethod, property, FIELD)
+"""What decides how a class or a module works, and so do the suite's constants. Other values, caches say, may change."""
+
+_PAIRS = (("SIGALRM", "ITIMER_REAL"), ("SIGVTALRM", "ITIMER_VIRTUAL"), ("SIGPROF", "ITIMER_PROF"))
+TIMERS = {signal.Signals[name]: getattr(signal, timer) for name, timer in _PAIRS if hasattr(signal, name)}
+"""By which Python code runs in the middle of any other, whenever it wants."""
 
 
 class Known:
@@ -254,11 +266,32 @@ class Known:
             for name, value in vars(place).items()
             if isinstance(value, METHODS)
         ]
+        self.constants = [
+            (place, name, value)
+            for place in suite
+            for name, value in vars(place).items()
+            if name.isupper() and isinstance(value, int | float | str | tuple)
+        ]
+        functions = [value for _, _, value, _ in self.before if isinstance(value, FunctionType)]
+        self.inner = [
+            (function, cell, cell.cell_contents)
+            for function in functions
+            for cell in function.__closure__ or ()
+            if _holds_function(cell)
+        ]
         self.names = {id(place): set(vars(place)) for place in self.places if isinstance(place, type)}
 
     def put_back(self) -> list[str]:
         """The names of what was changed since."""
         changed = []
+        for place, name, constant in self.constants:
+            if vars(place).get(name) is not constant:
+                setattr(place, name, constant)
+                changed.append(f"{place.__name__}.{name}")
+        for function, cell, wrapped in self.inner:  # by a decorator
+            if cell.cell_contents is not wrapped:
+                cell.cell_contents = wrapped
+                changed.append(f"{function.__module__}.{function.__qualname__}")
         for place, name, value, code in self.before:
             if vars(place).get(name) is not value and not _by_torch(vars(place).get(name)):
                 setattr(place, name, value)
@@ -273,6 +306,26 @@ class Known:
                     delattr(place, name)
                     changed.append(f"{place.__name__}.{name}")
         return changed
+
+
+def _holds_function(cell: CellType) -> bool:
+    try:
+        return isinstance(cell.cell_contents, FunctionType)
+    except ValueError:  # empty
+        return False
+
+
+def _handlers() -> dict[signal.Signals, Any]:
+    return {number: signal.getsignal(number) for number in TIMERS}
+
+
+def _end_handlers(wanted: Mapping[signal.Signals, Any]) -> list[str]:
+    """Those that were replaced; their timers end. Only the main thread can have done so, and can undo it."""
+    changed = [number for number, handler in wanted.items() if signal.getsignal(number) is not handler]
+    for number in changed:
+        signal.setitimer(TIMERS[number], 0)
+        signal.signal(number, wanted[number])
+    return [number.name for number in changed]
 
 
 def _of_suite(module: str) -> bool:

@@ -1,8 +1,12 @@
 """Attacks that cheat: none gets an undeserved number, none stops the others."""
 
+import contextlib
 import os
 import random
+import signal
+import sys
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +19,11 @@ from robustbench_dec import shelf
 from robustbench_dec.attack import predictions, put_back
 from robustbench_dec.attacking import attack_process
 from robustbench_dec.attacking.evaluate import Failed, Limits, Outcome, evaluate
-from robustbench_dec.attacking.find_attack import attack_named, in_file
+from robustbench_dec.attacking.find_attack import attack_handed_over, attack_named, in_file
 from robustbench_dec.attacking.model_use import digest
 from robustbench_dec.errors import BadInput
 
+attack_module: Any = sys.modules["robustbench_dec.attack"]  # its name is that of a function too
 FILE = Path(__file__).with_name("cheats.py")
 EPS = 0.1
 
@@ -399,3 +404,57 @@ def test_a_file_that_changes_itself_is_not_run_on(
         evaluate(attack, model, images, labels, batch_size=30, parts={})
     with pytest.raises(BadInput, match="was edited while it was in use"):
         evaluate(attack, model, images, labels)
+
+
+def sets_a_constant() -> None:
+    attack_module.TOLERANCE = 1e3
+
+
+def sets_a_field() -> None:
+    attack_module.Ball.eps = property(lambda _: 1.0)
+
+
+def sets_what_is_wrapped() -> None:
+    def nothing(_: nn.Module) -> Iterator[None]:
+        yield
+
+    attack_module.eval_mode.__closure__[0].cell_contents = nothing
+
+
+def sets_an_alarm() -> None:
+    signal.signal(signal.SIGVTALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 100)
+
+
+def sets_a_profile() -> None:
+    sys.setprofile(lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    "trick, words",
+    [
+        (sets_a_constant, "replaced robustbench_dec.attack.TOLERANCE"),
+        (sets_a_field, "replaced Ball.eps"),
+        (sets_what_is_wrapped, "replaced robustbench_dec.attack.eval_mode"),
+        (sets_an_alarm, "left a handler of SIGVTALRM"),
+        (sets_a_profile, None),
+    ],
+)
+def test_what_a_function_in_python_sets_is_put_back(
+    trick: Callable[[], None], words: str | None, model: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    def mine(model: nn.Module, images: Tensor, labels: Tensor, eps: float) -> Tensor:
+        trick()
+        return images
+
+    def state() -> list[object]:
+        module = attack_module
+        wrapped = module.eval_mode.__closure__[0].cell_contents
+        timers = signal.getsignal(signal.SIGVTALRM), signal.getitimer(signal.ITIMER_VIRTUAL)
+        return [module.TOLERANCE, vars(module.Ball)["eps"], wrapped, *timers, sys.getprofile()]
+
+    before = state()
+    attack = attack_handed_over(mine, model)[0].make({"eps": EPS})
+    with pytest.raises(BadInput, match=words) if words else contextlib.nullcontext():
+        evaluate(attack, model, images, labels)
+    assert state() == before
