@@ -367,7 +367,7 @@ def test_results_elsewhere_take_their_tables_and_their_page_with_them(
         (["--seed", "99999999999999999999"], "'--seed'.* 4294967295"),
         (["--rounds", "0"], "'--rounds'"),
         (["--rounds", "99999999999999999999"], "at most 1,000,000,000,000"),
-        (["--nodes", "100000"], "at most 10,000 nodes"),
+        (["--nodes", "100000"], "100000 nodes are more than the 1293 samples"),
         (["--results", ""], "name of a folder"),
         (["--eps", "0.1", "--problem-set", "eps=0.3"], "eps is given twice"),
         (["--eps", "99"], "at most 1 for images"),

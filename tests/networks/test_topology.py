@@ -197,6 +197,7 @@ def test_sums_may_be_off_by_rounding() -> None:
         ({"graph": "torus", "shape": (4, None)}, "a torus needs"),
         ({"graph": "torus", "shape": (0, None)}, "a torus needs"),
         ({"graph": "torus", "shape": (-2, -3)}, "a torus needs"),
+        ({"nodes": 10_001}, "at most 10,000 nodes, not 10,001"),
         ({"shape": (2, None)}, "rows and columns shape a torus"),
         ({"graph": "erdos_renyi", "probability": 0.0}, "the probability of an edge"),
         ({"graph": "erdos_renyi", "nodes": 40, "probability": 1e-4}, "none of 1000 Erdos-Renyi graphs"),
