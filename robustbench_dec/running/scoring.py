@@ -11,9 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from robustbench_dec.attack import NORMS, TOLERANCE, as_floats, distances, largest_radius, put_back, slack
@@ -26,9 +24,7 @@ from robustbench_dec.store.bits import pack
 from robustbench_dec.store.records import SCHEMA, CellRecord
 from robustbench_dec.store.results import CellKey, Results
 from robustbench_dec.store.zoo import Entry
-
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-"""As what images may be stored."""
+from robustbench_dec.tensors import FLOATS, read
 
 
 @dataclass(frozen=True)
@@ -55,11 +51,7 @@ class Images:
         if self.path.suffix != ".safetensors" or not self.path.is_file():
             what = "is no .safetensors file" if self.path.exists() else "is not there"
             raise BadInput(f"{self.path} {what}; adversarial images are a .safetensors file with one tensor 'images'")
-        try:
-            data = self.path.read_bytes()  # once: a file that is mapped may change after it was checked
-            tensors = safetensors.torch.load(data)
-        except (SafetensorError, KeyError) as error:  # KeyError: a kind of numbers that torch does not have
-            raise BadInput(f"{self.path} is not a whole safetensors file ({error}); pickles are not read") from error
+        tensors, data = read(self.path)
         images, claimed = tensors.pop("images", None), tensors.pop("right", None)
         if images is None or images.dtype not in FLOATS or tensors:
             there = ", ".join(sorted(tensors)) or "no floats of that name"

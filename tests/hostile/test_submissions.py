@@ -1,5 +1,6 @@
 """Submissions and files that are not what they say: nobody else's row, card or claim is changed by one."""
 
+import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from robustbench_dec import files
-from robustbench_dec.attack import Attack, as_floats, predictions
+from robustbench_dec.attack import Attack, Shift, as_floats, predictions
 from robustbench_dec.attacking.find_attack import attack_named, label
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import audit
@@ -21,6 +22,7 @@ from robustbench_dec.running.cells import Request
 from robustbench_dec.running.scoring import Images, score
 from robustbench_dec.specs import submission as specs
 from robustbench_dec.store import zoo
+from robustbench_dec.store.checkpoint import load_checkpoint
 from robustbench_dec.store.records import Card
 from robustbench_dec.store.results import Results
 from tests.support import ROOT
@@ -164,6 +166,45 @@ def test_images_are_judged_without_what_rounding_allows(entry: zoo.Entry, tmp_pa
             Images(path, "Linf", 1, N).read()
     with pytest.raises(BadInput, match="whole number of pixels"):
         Images(path, "L0", 0.5, N)
+
+
+def endless(path: Path, name: str, **about: str) -> Path:
+    """A file with one tensor without numbers, of a shape whose size no one can count."""
+    tensor = {"dtype": "F32", "shape": [0, 2**62, 2**62], "data_offsets": [0, 0]}
+    header = json.dumps({"__metadata__": about, name: tensor}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    return path
+
+
+def test_a_shape_that_cannot_be_counted_is_refused_wherever_tensors_are_read(
+    made: Made, entry: zoo.Entry, tmp_path: Path
+) -> None:
+    words, path = "is not a whole safetensors (file|checkpoint) .*; pickles are not read", tmp_path / "x.safetensors"
+    with pytest.raises(BadInput, match=words):
+        score(Images(endless(path, "images"), "Linf", EPS, N), entry, Results(tmp_path / "out"))
+    folder = idle(tmp_path / "s", entry)
+    endless(folder / "i.safetensors", "images")
+    with pytest.raises(BadInput, match=words):
+        add(folder, made, tmp_path / "out")
+    with pytest.raises(BadInput, match=words):
+        attack_named(str(endless(path, "y")))
+    with pytest.raises(BadInput, match=words):
+        load_checkpoint(endless(path, "X", architecture="{}"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("y", [torch.zeros(1, 0, 8), torch.zeros(1, 8, 8).to(torch.float8_e4m3fn), torch.zeros(8, 8)])
+def test_a_saved_perturbation_that_is_none_is_told_in_our_own_words(y: Tensor, tmp_path: Path) -> None:
+    safetensors.torch.save_file({"y": y}, tmp_path / "y.safetensors")
+    with pytest.raises(
+        BadInput, match=r"should hold one tensor y \(C, H, W\) of finite floats, at least 1, it holds: y"
+    ):
+        attack_named(str(tmp_path / "y.safetensors"))
+
+
+def test_a_shift_by_nothing_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"of finite numbers, at least 1, not a tensor \(1, 0, 8\)"):
+        Shift(torch.zeros(1, 0, 8))
 
 
 def test_the_radius_of_a_comparison_is_the_one_of_its_rows() -> None:
