@@ -10,6 +10,7 @@ path/to/y.safetensors        one universal perturbation, tensor "y" (C, H, W); a
 
 import copy
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
@@ -88,7 +89,8 @@ def attack_handed_over(attack: object, model: nn.Module) -> tuple[type[Attack], 
 def label(name: str) -> str:
     """How results call an attack: a user's file without the folders it lies in."""
     if name.endswith(".safetensors"):
-        return "/".join(Path(name).parts[-2:])  # a trainer's y is always perturbation.safetensors, in its run's folder
+        # A trainer's y is always perturbation.safetensors, in its run's folder, which may be called anything.
+        return "/".join(re.sub(r"^[^\w.]|[^\w.-]", "_", part) for part in Path(name).parts[-2:])
     return name if shelf.file_of(name) is None else Path(name).name
 
 
@@ -223,6 +225,7 @@ def saved_perturbation(path: Path) -> type[Saved]:
     """A file with one universal y as an attack."""
     if not path.is_file():
         raise BadInput(f"no file {path}; a saved perturbation is a safetensors file with one tensor y (C, H, W)")
+    shelf.check_name(path)
     tensors, _ = read(path)
     y = tensors.get("y")
     if y is None or y.dtype not in FLOATS or y.ndim != 3 or not y.numel() or not y.isfinite().all():

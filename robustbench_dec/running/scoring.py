@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from robustbench_dec import shelf
 from robustbench_dec.attack import NORMS, TOLERANCE, as_floats, distances, largest_radius, put_back, slack
 from robustbench_dec.attacking.find_attack import label
 from robustbench_dec.attacking.scene import Judge
@@ -51,6 +52,7 @@ class Images:
         if self.path.suffix != ".safetensors" or not self.path.is_file():
             what = "is no .safetensors file" if self.path.exists() else "is not there"
             raise BadInput(f"{self.path} {what}; adversarial images are a .safetensors file with one tensor 'images'")
+        shelf.check_name(self.path)
         tensors, data = read(self.path)
         images, claimed = tensors.pop("images", None), tensors.pop("right", None)
         if images is None or images.dtype not in FLOATS or tensors:
