@@ -87,6 +87,11 @@ def requests(attacks: Iterable[tuple[str, Attack]], seed: int, **common: Any) ->
     return [Request(name, attack, seed, **common) for name, attack in attacks]
 
 
+def at_most(n_examples: int | None, problem: Classifier) -> int | None:
+    """So many test images as were asked for, or all that there are: the same images are the same cell."""
+    return None if n_examples is None else min(n_examples, len(problem.images.test_labels))
+
+
 def attack(
     run: Run,
     wanted: Sequence[Request],

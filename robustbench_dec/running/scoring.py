@@ -72,7 +72,7 @@ def score(submitted: Images, entry: Entry, results: Results, *, device: str = "c
     if record.classifier is None:
         raise BadInput(f"{entry.name} is no classifier of images; take a run of one")
     images, claimed, sha256 = submitted.read()
-    clean = as_floats(problem.images.test_images[: submitted.n_examples])
+    clean = as_floats(problem.images.test_images[: submitted.n_examples])  # or all that there are, if these are fewer
     labels = problem.images.test_labels[: submitted.n_examples]
     check(submitted, images, clean, record.dataset)
     images = put_back(clean, images, submitted.eps, submitted.norm)  # without what only rounding explains
@@ -84,7 +84,7 @@ def score(submitted: Images, entry: Entry, results: Results, *, device: str = "c
     home = results.run(record.id)
     name = label(str(submitted.path))
     settings = {"eps": submitted.eps, "norm": submitted.norm, "images_sha256": sha256}
-    cell = home.cell(CellKey.of("images", submitted.eps, [SCHEMA, name, settings, submitted.n_examples]))
+    cell = home.cell(CellKey.of("images", submitted.eps, [SCHEMA, name, settings, len(labels)]))
     known = cell.usable() if home.exists else None
     if known is not None:  # of the same images: it must say the same
         _hold(known.right, robust, f"the cell {cell.stem} of {home.folder}")
@@ -111,6 +111,7 @@ def score(submitted: Images, entry: Entry, results: Results, *, device: str = "c
         clean_acc=right[0].double().mean().item(),
         robust_acc=robust.double().mean().item(),
         bits=pack(robust),
+        clean_bits=pack(right[0]),
         attack_seed=0,
         forwards=0,
         backwards=0,
@@ -129,7 +130,7 @@ def check(submitted: Images, images: Tensor, clean: Tensor, dataset: str) -> Non
     """Refuse another number or shape of images, and any that leaves the box or the ball."""
     if images.shape != clean.shape:
         raise BadInput(
-            f"{submitted.path} has images {tuple(images.shape)}, but the first {submitted.n_examples} test images of "
+            f"{submitted.path} has images {tuple(images.shape)}, but the first {len(clean)} test images of "
             f"{dataset} are {tuple(clean.shape)}; --n-examples says how many there should be"
         )
     if not images.isfinite().all():
