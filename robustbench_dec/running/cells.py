@@ -53,7 +53,10 @@ class Request:
     def __post_init__(self) -> None:
         for name, value in self.attack.settings().items():
             if not files.can_hold({name: value}):
-                raise BadInput(f"{self.label} has the setting {name} = {value!s:.60}, which no cell can hold")
+                raise BadInput(
+                    f"{self.label} has the setting {name} = {value!s:.60}, which no cell can hold; finite numbers, "
+                    "text in UTF-8 and lists of them would do"
+                )
         what = [self.schema, self.label, self.attack.source_sha256, self.attack.settings()]
         images = [self.n_examples, self.seed, self.part, self.batch_size]
         limit = [] if self.limits.passes is None else [{"max_passes": self.limits.passes}]
