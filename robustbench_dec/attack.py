@@ -146,9 +146,10 @@ class Shift(Attack):
     y: Tensor
 
     def __post_init__(self) -> None:
-        if not isinstance(self.y, Tensor) or self.y.ndim != 3 or not self.y.isfinite().all():
-            came = f"a tensor {tuple(self.y.shape)}" if isinstance(self.y, Tensor) else f"{type(self.y).__name__}"
-            raise BadInput(f"a Shift takes one perturbation y (C, H, W) of finite numbers, not {came}")
+        y = self.y
+        if not isinstance(y, Tensor) or y.ndim != 3 or not y.numel() or not y.isfinite().all():
+            came = f"a tensor {tuple(y.shape)}" if isinstance(y, Tensor) else f"{type(y).__name__}"
+            raise BadInput(f"a Shift takes one perturbation y (C, H, W) of finite numbers, at least 1, not {came}")
         if math.isnan(self.eps):
             object.__setattr__(self, "eps", min(distances(self.y[None], self.norm).item(), 1.0))
         super().__post_init__()

@@ -195,10 +195,10 @@ def digest(content: object) -> str:
 
 
 def can_hold(content: object) -> bool:
-    """Whether a file can hold it: JSON knows neither NaN nor infinity."""
+    """Whether a file can hold it: JSON knows neither NaN nor infinity, and UTF-8 no half of a surrogate pair."""
     try:
-        _json(content)
-    except (TypeError, ValueError):
+        json.dumps(content, allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError):
         return False
     return True
 

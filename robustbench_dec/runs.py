@@ -174,8 +174,8 @@ def attack(
     if not radii:
         raise BadInput("attack needs at least one eps")
     attacks = [(attack, shelf.make(cls, {"eps": radius, **strengths})) for radius in radii]
-    wanted = cells.requests(attacks, found.record.seed, n_examples=count, limits=limits)
     problem = problem_of(found.record)
+    wanted = cells.requests(attacks, found.record.seed, n_examples=cells.at_most(count, problem), limits=limits)
     return Attacked(tuple(cells.attack(found, wanted, problem=problem, device=on, progress=bool(progress))))
 
 

@@ -22,8 +22,8 @@ from robustbench_dec.errors import USERS, BadInput, raised
 from robustbench_dec.parts import Part, Source, number
 
 __all__ = [
-    "SHELVES", "beside", "broken", "file_of", "find", "kind_of", "known", "located", "make", "names", "number", "title",
-    "usable",
+    "SHELVES", "beside", "broken", "check_name", "file_of", "find", "kind_of", "known", "located", "make", "names",
+    "number", "title", "usable",
 ]  # fmt: skip
 
 P = TypeVar("P", bound=Part)
@@ -126,6 +126,7 @@ def kind_of(name: str) -> str:
         file, wanted = found
         if not file.is_file():
             raise BadInput(f"no file {file} for '{name}'; give a trainer or an attack as path/to/file.py:Class")
+        check_name(file, wanted)
         trains = [issubclass(cls, Trainer) for cls in _own(_loaded(file)[0]) if wanted in ("", cls.__name__)]
         return "trainer" if any(trains) else "attack"
     kinds = [kind for kind in ("trainer", "attack") if _has(kind, name)]
@@ -133,6 +134,18 @@ def kind_of(name: str) -> str:
         there = "; ".join(f"{kind}s: {', '.join(names(kind))}" for kind in ("trainer", "attack"))
         raise BadInput(f"no trainer or attack '{name}'; there are {there}")
     return kinds[0]
+
+
+def check_name(file: Path, wanted: str = "") -> None:
+    """Refuse a file, or a class in it, by whose name nothing can be called in tables: spreadsheets take a field that
+    begins with '=' for a formula, and LaTeX and terminals have signs of their own."""
+    if re.fullmatch(r"\w[\w.-]*", file.name) is None:
+        raise BadInput(
+            f"results call a file by its name, which begins with a letter, a digit or '_' and goes on with these, '-' "
+            f"and '.', not {file.name!r:.80}; rename it, for example to mine{file.suffix}"
+        )
+    if wanted and not wanted.isidentifier():
+        raise BadInput(f"after the colon stands the name of a class or a function in {file}, not {wanted!r:.80}")
 
 
 @functools.cache
@@ -176,6 +189,7 @@ def _from_file(kind: str, name: str, contract: type[T], adapt: Adapt[T] | None) 
     file, wanted = file_of(name) or (Path(name), "")
     if not file.is_file():
         raise BadInput(f"no file {file} for the {kind} '{name}'; give it as path/to/file.py:Class")
+    check_name(file, wanted)
     module, sha256 = _loaded(file)
     classes = [cls for cls in _own(module) if wanted in ("", cls.__name__)]
     found = [cls for cls in classes if issubclass(cls, contract)]
@@ -194,6 +208,7 @@ def _from_file(kind: str, name: str, contract: type[T], adapt: Adapt[T] | None) 
         parent = f"robustbench_dec.{kind}.{contract.__name__}" if issubclass(contract, Part) else "torch.nn.Module"
         raise BadInput(f"{file} has no {what} that is a subclass of {parent}{or_else}")
     chosen = _only(kind, name, found)
+    check_name(file, chosen.__name__)  # a class may be given any name when it is made
     return chosen, Source(file.stem, chosen.__name__, sha256)
 
 

@@ -374,6 +374,7 @@ def attack_in_file(name: str) -> type[FromFile]:
     file, wanted = shelf.file_of(name) or (Path(name), "")
     if not file.is_file():
         raise BadInput(f"no file {file} for the attack '{name}'; give it as path/to/file.py:Class")
+    shelf.check_name(file, wanted)
     return _described(f"{file.resolve()}:{wanted}" if wanted else str(file.resolve()), files.sha256(file))
 
 

@@ -10,20 +10,20 @@ path/to/y.safetensors        one universal perturbation, tensor "y" (C, H, W); a
 
 import copy
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-import safetensors.torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from robustbench_dec import shelf
 from robustbench_dec.attack import Attack, Shift
 from robustbench_dec.errors import BadInput
 from robustbench_dec.parts import Settings, settable
+from robustbench_dec.tensors import FLOATS, read
 
 RADII = ("eps", "epsilon", "max_epsilon")
 """What a foreign class may call its radius."""
@@ -89,7 +89,8 @@ def attack_handed_over(attack: object, model: nn.Module) -> tuple[type[Attack], 
 def label(name: str) -> str:
     """How results call an attack: a user's file without the folders it lies in."""
     if name.endswith(".safetensors"):
-        return "/".join(Path(name).parts[-2:])  # a trainer's y is always perturbation.safetensors, in its run's folder
+        # A trainer's y is always perturbation.safetensors, in its run's folder, which may be called anything.
+        return "/".join(re.sub(r"^[^\w.]|[^\w.-]", "_", part) for part in Path(name).parts[-2:])
     return name if shelf.file_of(name) is None else Path(name).name
 
 
@@ -224,12 +225,10 @@ def saved_perturbation(path: Path) -> type[Saved]:
     """A file with one universal y as an attack."""
     if not path.is_file():
         raise BadInput(f"no file {path}; a saved perturbation is a safetensors file with one tensor y (C, H, W)")
-    try:
-        tensors = safetensors.torch.load_file(path)
-    except SafetensorError as error:
-        raise BadInput(f"{path} is not a whole safetensors file ({error}); pickles are not read") from error
+    shelf.check_name(path)
+    tensors, _ = read(path)
     y = tensors.get("y")
-    if y is None or y.ndim != 3 or not y.is_floating_point() or not y.isfinite().all():
+    if y is None or y.dtype not in FLOATS or y.ndim != 3 or not y.numel() or not y.isfinite().all():
         there = ", ".join(f"{name} {tuple(value.shape)}" for name, value in tensors.items()) or "nothing"
-        raise BadInput(f"{path} should hold one finite tensor y of shape (C, H, W), it holds: {there}")
+        raise BadInput(f"{path} should hold one tensor y (C, H, W) of finite floats, at least 1, it holds: {there}")
     return type("Saved", (Saved,), {"saved": y.float(), "__doc__": Saved.__doc__})

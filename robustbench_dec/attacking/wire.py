@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import safetensors.torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from robustbench_dec.errors import BadInput
+from robustbench_dec.tensors import UNREADABLE
 
 LENGTH = 8
 """Bytes that tell how long a frame is."""
@@ -53,7 +53,7 @@ def receive(source: socket.socket, most: int | None = None, meanwhile: Callable[
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         words = json.loads(header["__metadata__"]["words"])
         return Message(dict(words), safetensors.torch.load(data))
-    except (ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
+    except UNREADABLE as error:  # a RecursionError is a RuntimeError
         raise BadInput("it answered with bytes that are no message") from error
 
 

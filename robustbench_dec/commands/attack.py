@@ -52,7 +52,8 @@ def attack(
     if "eps" in strengths:
         raise BadInput("the radius of an attack is given by --eps, not by --set eps=...")
     attacks = [(attack, shelf.make(cls, {"eps": radius, **strengths})) for radius in radii(eps)]
-    wanted = cells.requests(attacks, run.record.seed, n_examples=n_examples, limits=limits.read())
+    count = cells.at_most(n_examples, problem)
+    wanted = cells.requests(attacks, run.record.seed, n_examples=count, limits=limits.read())
     checked(device)
     missing = any(run.cell(request.key).usable() is None for request in wanted)
     model = zoo.of_run(run).model(device) if missing else None  # a checkpoint may be elsewhere, cells need none

@@ -1,5 +1,6 @@
 """`publish` and `withdraw`: the only commands that change what the tracked leaderboard shows."""
 
+import contextlib
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +13,7 @@ from robustbench_dec.commands.options import Part, folder, page_home
 from robustbench_dec.errors import BadInput
 
 if TYPE_CHECKING:
+    from robustbench_dec.specs.table import Spec
     from robustbench_dec.store.records import PublishedRecord
     from robustbench_dec.store.results import Results as Store
 
@@ -44,21 +46,24 @@ def publish(
     homes = [source for source in sources if source.suffix != ".toml"]
     if zoo is not None and (len(homes) != 1 or toml):
         raise BadInput("--zoo names the network of one run; give that run's folder alone, out/runs/<id>")
-    cells = publishing.selected(homes, attack)
+    cells, wanted = publishing.selected(homes, attack), [_table(specification) for specification in toml]
     for cell in cells:
         if unknown := set(cell.record.flags) - set(FLAGS):
             raise BadInput(f"{cell.stem} has the flag {min(unknown)!r}, which the suite does not know; attack again")
+    publishing.check(results)
+    with contextlib.ExitStack() as stack:  # a failure leaves the checkout as it was
+        if zoo is not None:
+            stack.enter_context(publishing.undone(lambda: zoos.files_of(str(zoo), results.zoo)))
+            entry = zoos.add(homes[0], zoo, results.zoo)
+            written += entry.files
+        if cells:
+            change = stack.enter_context(publishing.publish(cells, results))
+            _show(results, change.record, f"{len(change.cells)} rows more")
+            written += change.files
     if zoo is not None:
-        publishing.publish([], results)  # refuses a folder without a list
-        entry = zoos.add(homes[0], zoo, results.zoo)
-        written += entry.files
         typer.echo(f"wrote {entry.checkpoint} and its card")
-    if cells:
-        change = publishing.publish(cells, results)
-        _show(results, change.record, f"{len(change.cells)} rows more")
-        written += change.files
-    for specification in toml:
-        written += _publish_table(specification, results)
+    for table, stem in wanted:
+        written += _publish_table(table, stem, results)
     if not written:
         typer.echo("all of it is on the leaderboard already")
         return
@@ -95,36 +100,40 @@ def withdraw(
 
 
 def _show(results: "Store", record: "PublishedRecord", what: str) -> None:
-    """Write the list, then the leaderboard and the page that follow from it."""
+    """The list, the leaderboard and the page that follow from it, made whole before the first of them is written."""
     from robustbench_dec import files, page
     from robustbench_dec.leaderboard import gather
 
-    record.write(results.publication)
-    rows = gather.rebuild(results)
+    path, then = page_home(results.root) / "index.html", results.listing(record)
+    with results.claim_leaderboard():  # the last one who writes it has seen all cells
+        rows = gather.gather(then)
+        contents = {results.publication: record.content(), results.leaderboard: gather.content(rows)}
+        if not rows.empty:
+            contents[path] = page.render(then, rows, folder=path.parent).encode()
+        files.write_all(contents)
+        if rows.empty:  # there is nothing to show
+            files.remove(path)
     typer.echo(f"{results.leaderboard}: {what}, {len(rows)} in all")
-    path = page_home(results.root) / "index.html"
-    if rows.empty:  # there is nothing to show
-        files.remove(path)
-    else:
-        typer.echo(f"wrote {page.write(results, path)}")
+    if not rows.empty:
+        typer.echo(f"wrote {path}")
 
 
-def _publish_table(specification: Path, results: "Store") -> list[Path]:
-    """A table whose runs are there: its rows, its files and its place on the page."""
+def _table(specification: Path) -> "tuple[Spec, str]":
+    """A table that can be published, and its stem."""
     from robustbench_dec.rendering import report
-    from robustbench_dec.running import suite
-    from robustbench_dec.store import publishing
 
     wanted, stem = tables.chosen(specification, Part())
     report.blocks(wanted)  # refuses what is no table of attacks
-    work, before = suite.listed(wanted), results.published()
-    publishing.with_table(results, stem).write(results.publication)
-    try:
-        tables.write(wanted, work, stem, results.root, page_home(results.root))
-    except BaseException:
-        if before is not None:
-            before.write(results.publication)
-        raise
+    return wanted, stem
+
+
+def _publish_table(wanted: "Spec", stem: str, results: "Store") -> list[Path]:
+    """A table whose runs are there: its rows, its files and its place on the page."""
+    from robustbench_dec.running import suite
+    from robustbench_dec.store import publishing
+
+    work, record = suite.listed(wanted), publishing.with_table(results, stem)
+    tables.write(wanted, work, stem, results.root, page_home(results.root), listed=record)
     runs = [results.run(item.run.id) for item in work]
     cells = [results.run(item.run.id).cell(request.key) for item in work for request in item.cells]
     return [*(path for run in runs for path in run.record_files), *(path for cell in cells for path in cell.files)]

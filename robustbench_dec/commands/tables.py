@@ -27,6 +27,7 @@ from robustbench_dec.errors import BadInput
 if TYPE_CHECKING:
     from robustbench_dec.running import suite
     from robustbench_dec.specs.table import Spec
+    from robustbench_dec.store.records import PublishedRecord
 
 Datasets = Annotated[list[str], typer.Option(help="Only the blocks of this data set; may be given several times.")]
 
@@ -220,18 +221,27 @@ def _tuned(path: Path) -> Path:
 
 
 def write(
-    wanted: "Spec", work: "Sequence[suite.Work]", stem: str, results: Path, home: Path, quiet: bool = False
+    wanted: "Spec",
+    work: "Sequence[suite.Work]",
+    stem: str,
+    results: Path,
+    home: Path,
+    quiet: bool = False,
+    listed: "PublishedRecord | None" = None,
 ) -> None:
-    """A table's files and, since it costs a second, the page of all that is there; made whole before it is written."""
+    """A table's files and, since it costs a second, the page of all that is there; made whole before it is written.
+
+    `listed`: what the leaderboard shows from now on, where that changes.
+    """
     from robustbench_dec import files, page
     from robustbench_dec.rendering import report
     from robustbench_dec.store.results import Results
 
     report.check(wanted)
-    store = Results(results)
+    store = Results(results) if listed is None else Results(results).listing(listed)
     with store.claim_leaderboard():  # the last one who writes it has seen all cells
         ready = report.prepare(wanted, work, stem, store, home)
-        contents = dict(ready.contents)
+        contents = dict(ready.contents) | ({} if listed is None else {store.publication: listed.content()})
         if ready.leaderboard is not None and ready.asked is not None:
             asked = {stem: ready.asked}
             contents[home / "index.html"] = page.render(store, ready.leaderboard, also=asked, folder=home).encode()

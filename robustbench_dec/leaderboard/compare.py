@@ -36,6 +36,7 @@ class Measured:
     forwards: float
     backwards: float
     flags: tuple[str, ...]
+    before: Tensor | None = None  # (n,) bool, what was right without attack; None where a cell does not tell
 
     @property
     def accuracy(self) -> float:
@@ -67,8 +68,9 @@ class Row:
 
     @property
     def gained(self) -> int:
-        """Images that the new attack breaks and no rival does."""
-        return int((~self.mine.right & self._all_rivals()).sum())
+        """Images that the new attack breaks and no rival does; what is wrong without attack is broken by nobody."""
+        broken = ~self.mine.right if self.mine.before is None else ~self.mine.right & self.mine.before
+        return int((broken & self._all_rivals()).sum())
 
     @property
     def missed(self) -> int:
@@ -265,7 +267,8 @@ class Bench:
     def _measured(self, cell: CellRecord) -> Measured:
         images = cell.n_examples
         right = cell.right[: self.n_examples]
-        return Measured(cell.attack, right, cell.forwards / images, cell.backwards / images, cell.flags)
+        before = None if cell.right_before is None else cell.right_before[: self.n_examples]
+        return Measured(cell.attack, right, cell.forwards / images, cell.backwards / images, cell.flags, before)
 
 
 WORST = "worst case"

@@ -1,7 +1,8 @@
 """Leaderboard: every attack cell of every run as one tidy row of a CSV.
 
 Accuracies are fractions; percent is for rendering. A value that a cell has not (the step size of an attack without
-steps, the local steps of a trainer without them, bytes on the wire of a simulated network) is empty, never zero.
+steps, the local steps of a trainer without them, bytes on the wire of a simulated network) is empty, never zero. So is
+one that is no number: an attack of a user may have alpha = "auto", which stays in `attack_params_json`.
 `worst_case` is the accuracy on a cell's own images under the worst of all cells of its network, in its norm, at its
 radius or below (see worst_case.py).
 `submitted` is "user" for an attack that somebody brought to `compare` and for every cell that somebody published,
@@ -76,6 +77,9 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
 # The last three only break ties, so that the order of files on disk never shows.
 ORDER = ["table", "dataset", "method", "attack", "eps", "seed", "run_id", "attack_params_json", "n_examples"]
 NO_TABLES: Mapping[str, TableRecord] = MappingProxyType({})
+
+LARGEST = 2**63
+"""Whole numbers of a column are below it."""
 
 
 def rebuild(results: Results) -> pd.DataFrame:
@@ -159,17 +163,17 @@ def _row(run: RunRecord, cell: CellRecord) -> dict[str, object]:
         "method": cell.method,
         "topology": run.settings.network["graph"],
         "n_clients": ledger.nodes,
-        "local_steps": run.settings.trainer.get("K"),
+        "local_steps": whole(run.settings.trainer.get("K")),
         # A trainer that never asks for a y-gradient (K-GT) trains at y = 0, whatever radius the problem allows.
-        "train_delta": run.settings.problem.get("eps") if ledger.sfo_y else 0.0,
+        "train_delta": number(run.settings.problem.get("eps")) if ledger.sfo_y else 0.0,
         "seed": cell.seed,
         "checkpoint_sha256": cell.checkpoint_sha256,
         "attack": cell.attack,
         "attack_params_json": json.dumps(attack, sort_keys=True, separators=(",", ":")),
         "norm": cell.norm,
         "eps": cell.eps,
-        "alpha": attack.get("alpha"),
-        "steps": attack.get("steps"),
+        "alpha": number(attack.get("alpha")),
+        "steps": whole(attack.get("steps")),
         "universal": cell.universal,
         "n_examples": cell.n_examples,
         "clean_acc": cell.clean_acc,
@@ -192,3 +196,13 @@ def _row(run: RunRecord, cell: CellRecord) -> dict[str, object]:
         "git_commit": cell.git_commit or "",
         "created_utc": cell.created_utc,
     }
+
+
+def whole(setting: object) -> int | None:
+    """A setting that a user's class may declare as it likes, where it is a whole number that the column can hold."""
+    return setting if type(setting) is int and abs(setting) < LARGEST else None
+
+
+def number(setting: object) -> float | None:
+    """The same where any number will do; true and false are none."""
+    return setting if type(setting) is float else whole(setting)

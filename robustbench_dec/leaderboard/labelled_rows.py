@@ -238,9 +238,12 @@ def _strength(attack: str, params: str) -> Settings:
     """All that decides an attack but its radius and the images; a step size counts relative to the radius."""
     given: Settings = json.loads(params or "{}")
     settings = names.filled("attack", given, attack)
-    eps, alpha = settings.pop("eps", None), settings.pop("alpha", None)
-    if isinstance(eps, int | float) and eps and isinstance(alpha, int | float):
-        settings["rel_alpha"] = round(alpha / eps, 6)
+    eps, alpha = leaderboard.number(settings.pop("eps", None)), settings.pop("alpha", None)
+    step = leaderboard.number(alpha)
+    if eps and step is not None:
+        settings["rel_alpha"] = round(step / eps, 6)
+    elif alpha is not None and step is None:  # a word, which a user's attack takes for one
+        settings["alpha"] = alpha
     return settings
 
 

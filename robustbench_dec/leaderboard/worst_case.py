@@ -23,7 +23,10 @@ RADIUS = 1e-9
 
 @dataclass(frozen=True)
 class WorstCase:
-    """Which images survive everything, and how many each attack breaks that no other does."""
+    """Which images survive everything, and how many each attack breaks that no other does.
+
+    Only what is right without attack can be broken, as far as the cells tell it (those of version 0.1.0 do not).
+    """
 
     right: Tensor  # (n,) bool
     alone: Mapping[str, int]
@@ -49,11 +52,14 @@ def worst_case(cells: Sequence[CellRecord], images: int | None = None) -> WorstC
         raise BadInput("a worst case is that of one network, but the cells are of none or of several; pass one's")
     images = min(cell.n_examples for cell in cells) if images is None else images
     outcomes: dict[str, Tensor] = {}  # of each attack over its radii and settings
+    breakable = torch.ones(images, dtype=torch.bool)
     for cell in cells:
+        if (before := cell.right_before) is not None:
+            breakable[: cell.n_examples] &= before[:images]
         right = torch.ones(images, dtype=torch.bool)
         right[: cell.n_examples] = cell.right[:images]
         outcomes[cell.attack] = outcomes[cell.attack] & right if cell.attack in outcomes else right
     survived = torch.stack(list(outcomes.values()))  # (attacks, n)
-    broken_once = (~survived).sum(0) == 1
+    broken_once = breakable & ((~survived).sum(0) == 1)
     alone = {attack: int((~right & broken_once).sum()) for attack, right in outcomes.items()}
     return WorstCase(survived.all(0), alone)

@@ -52,8 +52,11 @@ class Request:
 
     def __post_init__(self) -> None:
         for name, value in self.attack.settings().items():
-            if not files.can_hold(value):
-                raise BadInput(f"{self.label} has the setting {name} = {value}, which no cell can hold")
+            if not files.can_hold({name: value}):
+                raise BadInput(
+                    f"{self.label} has the setting {name} = {value!s:.60}, which no cell can hold; finite numbers, "
+                    "text in UTF-8 and lists of them would do"
+                )
         what = [self.schema, self.label, self.attack.source_sha256, self.attack.settings()]
         images = [self.n_examples, self.seed, self.part, self.batch_size]
         limit = [] if self.limits.passes is None else [{"max_passes": self.limits.passes}]
@@ -85,6 +88,11 @@ def _again(given: dict[str, Any], settings: Settings, key: CellKey) -> Request:
 def requests(attacks: Iterable[tuple[str, Attack]], seed: int, **common: Any) -> list[Request]:
     """A cell for each of some named attacks, on the same images."""
     return [Request(name, attack, seed, **common) for name, attack in attacks]
+
+
+def at_most(n_examples: int | None, problem: Classifier) -> int | None:
+    """So many test images as were asked for, or all that there are: the same images are the same cell."""
+    return None if n_examples is None else min(n_examples, len(problem.images.test_labels))
 
 
 def attack(

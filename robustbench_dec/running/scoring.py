@@ -11,11 +11,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
+from robustbench_dec import shelf
 from robustbench_dec.attack import NORMS, TOLERANCE, as_floats, distances, largest_radius, put_back, slack
 from robustbench_dec.attacking.find_attack import label
 from robustbench_dec.attacking.scene import Judge
@@ -26,9 +25,7 @@ from robustbench_dec.store.bits import pack
 from robustbench_dec.store.records import SCHEMA, CellRecord
 from robustbench_dec.store.results import CellKey, Results
 from robustbench_dec.store.zoo import Entry
-
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-"""As what images may be stored."""
+from robustbench_dec.tensors import FLOATS, read
 
 
 @dataclass(frozen=True)
@@ -55,11 +52,8 @@ class Images:
         if self.path.suffix != ".safetensors" or not self.path.is_file():
             what = "is no .safetensors file" if self.path.exists() else "is not there"
             raise BadInput(f"{self.path} {what}; adversarial images are a .safetensors file with one tensor 'images'")
-        try:
-            data = self.path.read_bytes()  # once: a file that is mapped may change after it was checked
-            tensors = safetensors.torch.load(data)
-        except (SafetensorError, KeyError) as error:  # KeyError: a kind of numbers that torch does not have
-            raise BadInput(f"{self.path} is not a whole safetensors file ({error}); pickles are not read") from error
+        shelf.check_name(self.path)
+        tensors, data = read(self.path)
         images, claimed = tensors.pop("images", None), tensors.pop("right", None)
         if images is None or images.dtype not in FLOATS or tensors:
             there = ", ".join(sorted(tensors)) or "no floats of that name"
@@ -78,7 +72,7 @@ def score(submitted: Images, entry: Entry, results: Results, *, device: str = "c
     if record.classifier is None:
         raise BadInput(f"{entry.name} is no classifier of images; take a run of one")
     images, claimed, sha256 = submitted.read()
-    clean = as_floats(problem.images.test_images[: submitted.n_examples])
+    clean = as_floats(problem.images.test_images[: submitted.n_examples])  # or all that there are, if these are fewer
     labels = problem.images.test_labels[: submitted.n_examples]
     check(submitted, images, clean, record.dataset)
     images = put_back(clean, images, submitted.eps, submitted.norm)  # without what only rounding explains
@@ -90,7 +84,7 @@ def score(submitted: Images, entry: Entry, results: Results, *, device: str = "c
     home = results.run(record.id)
     name = label(str(submitted.path))
     settings = {"eps": submitted.eps, "norm": submitted.norm, "images_sha256": sha256}
-    cell = home.cell(CellKey.of("images", submitted.eps, [SCHEMA, name, settings, submitted.n_examples]))
+    cell = home.cell(CellKey.of("images", submitted.eps, [SCHEMA, name, settings, len(labels)]))
     known = cell.usable() if home.exists else None
     if known is not None:  # of the same images: it must say the same
         _hold(known.right, robust, f"the cell {cell.stem} of {home.folder}")
@@ -117,6 +111,7 @@ def score(submitted: Images, entry: Entry, results: Results, *, device: str = "c
         clean_acc=right[0].double().mean().item(),
         robust_acc=robust.double().mean().item(),
         bits=pack(robust),
+        clean_bits=pack(right[0]),
         attack_seed=0,
         forwards=0,
         backwards=0,
@@ -135,7 +130,7 @@ def check(submitted: Images, images: Tensor, clean: Tensor, dataset: str) -> Non
     """Refuse another number or shape of images, and any that leaves the box or the ball."""
     if images.shape != clean.shape:
         raise BadInput(
-            f"{submitted.path} has images {tuple(images.shape)}, but the first {submitted.n_examples} test images of "
+            f"{submitted.path} has images {tuple(images.shape)}, but the first {len(clean)} test images of "
             f"{dataset} are {tuple(clean.shape)}; --n-examples says how many there should be"
         )
     if not images.isfinite().all():

@@ -83,10 +83,10 @@ def _cell(submission: Submission, entry: zoo.Entry, scratch: Results, device: st
     else:
         made = shelf.make(attack_named(submission.part), {"eps": claim.eps, **(claim.settings or {})})
         home.adopt(entry.record)
-        request = cells.Request(
-            submission.part, made, entry.record.seed, claim.n_examples, submitted="user", limits=limits
-        )
-        cells.attack(home, [request], problem=entry.problem(), device=device, model=entry.model(device))
+        problem = entry.problem()
+        count = cells.at_most(claim.n_examples, problem)
+        request = cells.Request(submission.part, made, entry.record.seed, count, submitted="user", limits=limits)
+        cells.attack(home, [request], problem=problem, device=device, model=entry.model(device))
     (cell,) = home.cells()
     return cell
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import safetensors.torch
 from pydantic import ValidationError
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from robustbench_dec.architecture import Architecture
 from robustbench_dec.errors import BadInput
+from robustbench_dec.tensors import UNREADABLE
 
 
 def load_checkpoint(path: Path, device: str = "cpu", place: str | None = None) -> nn.Module:
@@ -21,10 +22,10 @@ def load_checkpoint(path: Path, device: str = "cpu", place: str | None = None) -
     try:
         with safe_open(path, "pt", device=device) as handle:
             card = json.loads((handle.metadata() or {}).get("architecture", "null"))
-            X = handle.get_tensor("X")
+            average = handle.get_tensor("X").mean(0)
     except FileNotFoundError as error:
         raise BadInput(f"no checkpoint {path}") from error
-    except (SafetensorError, ValueError) as error:
+    except UNREADABLE as error:
         raise BadInput(f"{path} is not a whole safetensors checkpoint ({error}); pickles are not read") from error
     if card is None:
         raise BadInput(f"{path} has no network card in its metadata; checkpoints of this suite have one")
@@ -32,7 +33,7 @@ def load_checkpoint(path: Path, device: str = "cpu", place: str | None = None) -
         architecture = Architecture.model_validate(card)
     except ValidationError as error:
         raise BadInput(f"{path} has a network card that this suite cannot read: {card}") from error
-    return architecture.at(place).build(X.mean(0))
+    return architecture.at(place).build(average)
 
 
 def checkpoint_bytes(stacks: Mapping[str, Tensor], architecture: Architecture | None) -> bytes:

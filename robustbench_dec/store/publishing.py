@@ -5,10 +5,12 @@ else that lies there; a folder without one shows every cell. Only `publish` and 
 run is removed: what is withdrawn is not shown any more.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from robustbench_dec import files
 from robustbench_dec.errors import BadInput
 from robustbench_dec.store.bits import MOST_FLIPS
 from robustbench_dec.store.records import CellRecord, PublishedRecord
@@ -36,17 +38,42 @@ def selected(sources: Sequence[Path], attacks: Collection[str] = ()) -> list[Cel
     return [cell for cell in found if not attacks or cell.record.attack in attacks]
 
 
-def publish(cells: Sequence[Cell], results: Results) -> Change:
-    """Copy cells and the records of their runs to `results` where they are not there yet. The list is not written."""
+@contextlib.contextmanager
+def publish(cells: Sequence[Cell], results: Results) -> Iterator[Change]:
+    """Copy cells and the records of their runs to `results` where they are not there yet. The list is not written.
+
+    If the block fails, in which what follows from the new list is made and written, the copies are taken back.
+    """
     record = _list_of(results)
     asked = [record.own, record.users, *(table.cells for table in results.tables().values())]
     new = [cell for cell in cells if not _listed(asked, cell)]
     for cell in new:
         _check_home(cell, results.run(cell.run.id))
-    for cell in new:
-        cell.copy_to(results.run(cell.run.id))
     here = [results.run(cell.run.id).cell(cell.stem) for cell in new]
-    return Change(record.model_copy(update={"users": _more(record.users, here)}), tuple(here), _files(here))
+    with undone(lambda: _files(here)):
+        for cell in new:
+            cell.copy_to(results.run(cell.run.id))
+        yield Change(record.model_copy(update={"users": _more(record.users, here)}), tuple(here), _files(here))
+
+
+@contextlib.contextmanager
+def undone(there: Callable[[], Iterable[Path]]) -> Iterator[None]:
+    """If the block fails, those files are removed that are there after it and were not before, and their folders."""
+    before = {*there()}
+    try:
+        yield
+    except BaseException:
+        for path in {*there()} - before:
+            files.remove(path)
+            with contextlib.suppress(OSError):  # a folder that has something else in it stays
+                for folder in path.parents:
+                    folder.rmdir()
+        raise
+
+
+def check(results: Results) -> None:
+    """Refuse a folder without a list."""
+    _list_of(results)
 
 
 def withdraw(cells: Sequence[Cell], results: Results) -> Change:

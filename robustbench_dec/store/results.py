@@ -416,8 +416,12 @@ class Claims:
 class Results:
     """A folder of runs, cells and the leaderboard."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, listed: PublishedRecord | None = None) -> None:
+        self.root, self._listed = root, listed
+
+    def listing(self, record: PublishedRecord) -> "Results":
+        """The same folder as it will be when this is its list, which is not written: what follows is made first."""
+        return Results(self.root, record)
 
     @property
     def leaderboard(self) -> Path:
@@ -503,6 +507,8 @@ class Results:
 
     def published(self) -> PublishedRecord | None:
         """What the leaderboard shows; None: every cell."""
+        if self._listed is not None:
+            return self._listed
         return PublishedRecord.read(self.publication) if self.publication.is_file() else None
 
     def shows(self, table: str) -> bool:

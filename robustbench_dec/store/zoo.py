@@ -238,6 +238,11 @@ def _place(name: str, record: RunRecord, zoo: Path) -> Path:
     return zoo / parts[0] / f"{parts[1]}.safetensors"
 
 
+def files_of(name: str, zoo: Path) -> list[Path]:
+    """What is there of an entry of that name, whole or not."""
+    return [path for suffix in (".safetensors", ".json", SOURCE) if (path := zoo / f"{name}{suffix}").is_file()]
+
+
 def keep(run: Run) -> Entry:
     """Keep a finished run's average network beside its record, where its checkpoint may be missing later."""
     return _write(run, run.record.id, run.folder / f"{NETWORK}.safetensors")

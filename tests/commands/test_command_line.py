@@ -469,6 +469,16 @@ def test_a_radius_that_is_given_twice_is_attacked_once(command: Run, made: Made)
     assert code == 0 and out.count("fgsm Linf 0.1:") == 1 == len(out.splitlines()), (out, err)
 
 
+@pytest.mark.slow
+def test_more_images_than_there_are_are_all_of_them_and_the_same_cell(command: Run, made: Made) -> None:
+    before = {*made.folders[0].glob("attacks/*.json")}
+    for count in ("360", "361", "99999"):
+        code, _, err = command("attack", made.folders[0], "--attack", "fgsm", "--eps", "0.3", "--n-examples", count)
+        assert code == 0, err
+    (new,) = {*made.folders[0].glob("attacks/*.json")} - before
+    assert files.read_sealed(new)["n_examples"] == 360
+
+
 def test_a_run_without_images_is_not_attacked(command: Run, refused: Callable[..., str], tmp_path: Path) -> None:
     code, _, err = command("train", "--problem", "quadratic", "--rounds", "1", "--nodes", "3")
     assert code == 0, err

@@ -3,6 +3,7 @@
 import atexit
 import copy
 import gc
+import json
 import os
 import random
 import signal
@@ -479,6 +480,19 @@ class ForgesDepth(Idle):
 
         (serving,) = (found for found in gc.get_objects() if type(found).__name__ == "Serving")
         data = safetensors.torch.save({"result": images}, {"words": "[" * 200_000})
+        serving.harness.sendall(len(data).to_bytes(8, "little") + data)
+        time.sleep(60)
+        return images
+
+
+class ForgesEndlessShapes(Idle):
+    """A tensor without numbers, of a shape whose size no one can count."""
+
+    def perturb(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        (serving,) = (found for found in gc.get_objects() if type(found).__name__ == "Serving")
+        shape = {"dtype": "F32", "shape": [0, 2**62, 2**62], "data_offsets": [0, 0]}
+        header = json.dumps({"__metadata__": {"words": "{}"}, "result": shape}).encode()
+        data = len(header).to_bytes(8, "little") + header
         serving.harness.sendall(len(data).to_bytes(8, "little") + data)
         time.sleep(60)
         return images

@@ -80,6 +80,7 @@ REFUSED = {
     "ForgesSmallFloats": "answered with something that is no answer",
     "PraisesItself": "tells nothing of use about it",
     "ForgesDepth": "answered with bytes that are no message",
+    "ForgesEndlessShapes": "answered with bytes that are no message",
     "SaysControlCharacters": r"ValueError: \\x1b\[2J\\x1b\[1;1H0\.0 % robust\\u202e\\x07",
     "CannotBeToldWhatItRaised": r"raised Mute",
     "KillsItsParent": "ended its own process by signal 9, without an answer",

@@ -1,6 +1,8 @@
 """Submissions and files that are not what they say: nobody else's row, card or claim is changed by one."""
 
+import json
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,17 +12,19 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from robustbench_dec import files
-from robustbench_dec.attack import Attack, as_floats, predictions
+from robustbench_dec import files, shelf
+from robustbench_dec.attack import Attack, Shift, as_floats, predictions
 from robustbench_dec.attacking.find_attack import attack_named, label
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import audit
 from robustbench_dec.leaderboard.compare import Newcomer
+from robustbench_dec.parts import Part
 from robustbench_dec.running import submission as submissions
 from robustbench_dec.running.cells import Request
 from robustbench_dec.running.scoring import Images, score
 from robustbench_dec.specs import submission as specs
 from robustbench_dec.store import zoo
+from robustbench_dec.store.checkpoint import load_checkpoint
 from robustbench_dec.store.records import Card
 from robustbench_dec.store.results import Results
 from tests.support import ROOT
@@ -166,6 +170,45 @@ def test_images_are_judged_without_what_rounding_allows(entry: zoo.Entry, tmp_pa
         Images(path, "L0", 0.5, N)
 
 
+def endless(path: Path, name: str, **about: str) -> Path:
+    """A file with one tensor without numbers, of a shape whose size no one can count."""
+    tensor = {"dtype": "F32", "shape": [0, 2**62, 2**62], "data_offsets": [0, 0]}
+    header = json.dumps({"__metadata__": about, name: tensor}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    return path
+
+
+def test_a_shape_that_cannot_be_counted_is_refused_wherever_tensors_are_read(
+    made: Made, entry: zoo.Entry, tmp_path: Path
+) -> None:
+    words, path = "is not a whole safetensors (file|checkpoint) .*; pickles are not read", tmp_path / "x.safetensors"
+    with pytest.raises(BadInput, match=words):
+        score(Images(endless(path, "images"), "Linf", EPS, N), entry, Results(tmp_path / "out"))
+    folder = idle(tmp_path / "s", entry)
+    endless(folder / "i.safetensors", "images")
+    with pytest.raises(BadInput, match=words):
+        add(folder, made, tmp_path / "out")
+    with pytest.raises(BadInput, match=words):
+        attack_named(str(endless(path, "y")))
+    with pytest.raises(BadInput, match=words):
+        load_checkpoint(endless(path, "X", architecture="{}"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("y", [torch.zeros(1, 0, 8), torch.zeros(1, 8, 8).to(torch.float8_e4m3fn), torch.zeros(8, 8)])
+def test_a_saved_perturbation_that_is_none_is_told_in_our_own_words(y: Tensor, tmp_path: Path) -> None:
+    safetensors.torch.save_file({"y": y}, tmp_path / "y.safetensors")
+    with pytest.raises(
+        BadInput, match=r"should hold one tensor y \(C, H, W\) of finite floats, at least 1, it holds: y"
+    ):
+        attack_named(str(tmp_path / "y.safetensors"))
+
+
+def test_a_shift_by_nothing_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"of finite numbers, at least 1, not a tensor \(1, 0, 8\)"):
+        Shift(torch.zeros(1, 0, 8))
+
+
 def test_the_radius_of_a_comparison_is_the_one_of_its_rows() -> None:
     with pytest.raises(BadInput, match="given by --eps, not by --set eps"):
         Newcomer("pgd", {"eps": "0.3"})
@@ -178,6 +221,68 @@ def test_a_setting_that_no_cell_can_hold_is_told_before_any_work() -> None:
 
     with pytest.raises(BadInput, match="has the setting clip = inf, which no cell can hold"):
         Request("mine.py:Endless", Endless(EPS), 0)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"mode": "\ud800"}, {"\udcff": 1}, {"modes": ["plain", {"inside": "\udfff"}]}, {"mode": float("nan")}]
+)
+def test_a_setting_that_is_no_text_or_number_is_told_before_any_work(settings: dict[str, object]) -> None:
+    class Mine(Attack):
+        def settings(self) -> dict[str, object]:
+            return {"eps": self.eps, **settings}
+
+    with pytest.raises(BadInput, match=r"mine.py:Mine has the setting .*, which no cell can hold"):
+        Request("mine.py:Mine", Mine(EPS), 0)
+
+
+NAMES = ("=1+1|<b>x$", "-1", "+1", "@SUM", "two words", "line\nbreak", "\x1b[2J", "\udcff", "a,b", 'a"b', "a&b", "a\\b")
+
+
+@pytest.mark.parametrize("stem", NAMES)
+@pytest.mark.parametrize("kind", shelf.SHELVES)
+def test_a_file_by_whose_name_no_table_can_call_it_is_refused_unread(kind: str, stem: str, tmp_path: Path) -> None:
+    file = tmp_path / f"{stem}.py"
+    file.write_text("raise SystemExit('it was read')")
+    name, words = f"{file}:Mine", r"results call a file by its name, which begins .* rename it, .* to mine\.py$"
+    with pytest.raises(BadInput, match=words):
+        attack_named(name) if kind == "attack" else shelf.find(kind, name, Part)
+    with pytest.raises(BadInput, match=words):
+        shelf.kind_of(name)
+
+
+@pytest.mark.parametrize("stem", NAMES)
+def test_a_file_of_tensors_is_called_as_no_formula(stem: str, entry: zoo.Entry, tmp_path: Path) -> None:
+    images = as_floats(entry.problem().images.test_images[:N])
+    file = tmp_path / f"{stem}.safetensors"
+    safetensors.torch.save_file({"images": images}, tmp_path / "plain.safetensors")
+    (tmp_path / "plain.safetensors").rename(file)
+    for attempt in (
+        lambda: attack_named(str(file)),
+        lambda: score(Images(file, "Linf", EPS, N), entry, Results(tmp_path / "out")),
+    ):
+        with pytest.raises(BadInput, match=r"results call a file by its name, .* rename it, .* to mine\.safetensors$"):
+            attempt()
+    assert not (tmp_path / "out").exists()
+    assert re.fullmatch(r"[\w.][\w.-]*/y\.safetensors", label(f"/somewhere/{stem}/y.safetensors"))  # a folder is not
+
+
+@pytest.mark.slow
+def test_a_class_is_called_by_a_name_that_can_stand_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from robustbench_dec.attack import Attack\n"
+        "Mine = type('Mi\\nne', (Attack,), {'__module__': __name__, 'perturb': lambda *a: a[2]})\n"
+    )
+    for name in (str(file), f"{file}:Mi\nne", f"{file}:Mine\x1b"):
+        with pytest.raises(BadInput, match="after the colon stands the name of a class or a function in"):
+            attack_named(name)
+
+
+@pytest.mark.parametrize("stem", ["mine", "mine-2", "_mine", "2nd.try", "größe", "攻撃"])
+def test_a_plain_name_in_any_language_will_do(stem: str, tmp_path: Path) -> None:
+    shelf.check_name(tmp_path / f"{stem}.py", "Mine")
+    name = f"/runs/mnist-k_gt-s0/{stem}.safetensors"
+    assert label(name) == f"mnist-k_gt-s0/{stem}.safetensors" and label("../y.safetensors") == "../y.safetensors"
 
 
 def test_a_folder_may_be_called_like_a_file(tmp_path: Path) -> None:

@@ -211,6 +211,12 @@ def test_the_networks_of_a_data_set_stand_by_their_worst_case() -> None:
     assert said.index("mnist/firm") < said.index("mnist/weak") and "worst case   66.7" in said
 
 
+def test_what_is_wrong_without_attack_is_broken_by_nobody() -> None:
+    right, before = torch.tensor([True, False, False]), torch.tensor([True, True, False])
+    alone = compare.Row("m", 2 / 3, "Linf", 0.1, compare.Measured("mine", right, 1, 1, (), before), ())
+    assert alone.gained == 1
+
+
 def test_mcnemar_and_holm_are_those_of_the_textbook() -> None:
     assert mcnemar(0, 0) == 1.0
     assert mcnemar(10, 0) == pytest.approx(2 / 2**10)

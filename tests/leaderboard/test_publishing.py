@@ -183,6 +183,41 @@ def test_what_cannot_be_published_is_one_sentence_and_changes_nothing(listed: Ma
     assert shown(listed) == before
 
 
+@pytest.mark.slow
+def test_a_failure_on_the_way_leaves_the_checkout_as_it_was(listed: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def everything() -> dict[Path, bytes]:
+        home = listed.results.parent
+        paths = [path for name in ("results", "tables") for path in (home / name).rglob("*")]
+        return {path: path.read_bytes() if path.is_file() else b"" for path in paths}
+
+    def fails(*_: object, **__: object) -> str:
+        raise RuntimeError("of the page")
+
+    first, second = (Path("out/runs") / name for name in (listed.folders[0].name, "digits-mine-s0-0123456789"))
+    for folder in (first, second):
+        shutil.copytree(listed.folders[0], folder)
+    record = files.read_sealed(second / "run.json") | {"id": second.name}
+    files.write_sealed(second / "run.json", record)
+    for path in (second / "attacks").glob("*.json"):
+        files.write_sealed(path, files.read_sealed(path) | {"run_id": second.name})
+    cell = next(path for path in (first / "attacks").glob("fgsm*.json"))
+    files.write_sealed(cell.with_name("new.json"), files.read_sealed(cell) | {"eps": 0.07})
+    before = everything()
+    for words in (("publish", "out"), ("publish", first, "--zoo", "digits/mine")):
+        with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="of the page"):
+            patched.setattr("robustbench_dec.page.render", fails)
+            run(*words)
+        assert everything() == before
+    run("withdraw", "tables/tiny.toml")
+    before = everything()
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="of the page"):
+        patched.setattr("robustbench_dec.page.render", fails)
+        run("publish", "tables/tiny.toml")
+    assert everything() == before
+    run("publish", "tables/tiny.toml")
+    assert "1 rows more, 7 in all" in run("publish", first, "--zoo", "digits/mine")
+
+
 # The repository
 
 

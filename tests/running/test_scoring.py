@@ -1,15 +1,18 @@
 """Images that somebody submits are judged by a forward pass; what is not as it is said is refused in one sentence."""
 
+import json
 from pathlib import Path
 
 import pytest
 import safetensors.torch
 import torch
 from torch import Tensor
+from typer.testing import CliRunner
 
 from attacks.fgsm import FGSM
 from robustbench_dec.attack import as_floats
 from robustbench_dec.attacking.evaluate import evaluate, propose
+from robustbench_dec.commands.app import app
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import gather
 from robustbench_dec.running.scoring import Images, score
@@ -54,6 +57,40 @@ def test_images_of_an_attack_score_what_the_attack_scores(entry: zoo.Entry, move
     assert record == score(Images(path, "Linf", EPS, N), entry, Results(tmp_path / "out"))  # found there
     (row,) = gather.gather(Results(tmp_path / "out")).itertuples()
     assert row.robust_acc == record.robust_acc and row.submitted == "user"
+
+
+@pytest.mark.parametrize("many", [99_999, 361])
+def test_more_images_than_there_are_are_all_of_them_and_the_same_cell(
+    many: int, entry: zoo.Entry, tmp_path: Path
+) -> None:
+    images = as_floats(entry.problem().images.test_images)
+    path, results = saved(tmp_path, images=images), Results(tmp_path / "out")
+    assert len(images) == 360
+    records = [score(Images(path, "Linf", EPS, count), entry, results) for count in (360, many)]
+    assert records[0] == records[1] and len(list(results.cells())) == 1
+    safetensors.torch.save_file({"images": images[:7]}, path)
+    with pytest.raises(BadInput, match=r"has images \(7, 1, 8, 8\), but the first 360 test images of digits are"):
+        score(Images(path, "Linf", EPS, many), entry, results)
+
+
+def test_images_as_they_were_break_none(entry: zoo.Entry, clean: Tensor, tmp_path: Path) -> None:
+    path, out = saved(tmp_path, images=clean), tmp_path / "out"
+    words = [
+        "score",
+        str(path),
+        "--model",
+        str(entry.checkpoint.parent),
+        "--eps",
+        "0",
+        "--n-examples",
+        str(N),
+        "--json",
+    ]
+    places = ["--results", str(out), "--stored", str(tmp_path / "none")]
+    answer = CliRunner().invoke(app, [*words, *places], catch_exceptions=False)
+    facts = json.loads(answer.stdout)
+    assert facts["broken_alone"] == 0 and facts["cells"] == 1
+    assert facts["worst_case"] == facts["cell"]["clean_acc"] < 1
 
 
 def test_what_is_not_as_it_is_said_is_refused_and_nothing_is_written(
