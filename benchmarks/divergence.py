@@ -20,7 +20,7 @@ from robustbench_dec.running.loop import Watch, rounds
 from robustbench_dec.specs import table as specs
 from robustbench_dec.specs.budget import Budget
 from robustbench_dec.store import provenance
-from robustbench_dec.store.results import Results
+from robustbench_dec.store.results import Results, Run
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -37,6 +37,10 @@ def survival(run: specs.RunSpec, most: int) -> tuple[int | None, float]:
     return None, largest
 
 
+def published(run: Run) -> str:
+    return "diverged" if run.divergence else "finished" if run.exists else "not made"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=4)
@@ -46,8 +50,7 @@ def main() -> None:
     asked = [run for _, run in table.runs() if run.data_set == "mnist" and run.seed < arguments.seeds]
     rows = []
     for run in bars.bar(asked, desc="first rounds", unit="run"):
-        published = results.run(run.id)
-        state = "diverged" if published.divergence else "finished" if published.exists else "not made"
+        state = published(results.run(run.id))
         for threads in (1, 2):
             torch.set_num_threads(threads)
             ended, largest = survival(run, arguments.rounds)

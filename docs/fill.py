@@ -57,24 +57,23 @@ def results() -> str:
         body.append(
             ["difference, on the seeds of both", *(_spread(f"{row['margin']:+.1f}", row["std"]) for row in margins)]
         )
-    spread = [
-        f"Test accuracy in percent, mean ± standard deviation over seeds: {_seeds(held['seeds'])}.",
-        *(
-            f"{titles.method(method)} on {titles.dataset(data_set)} diverged with {_listed(seeds)}."
-            for (data_set, method), seeds in _lost().items()
-        ),
-    ]
-    return f"{textwrap.fill(' '.join(spread), WIDTH)}\n\n{grid(head, body)}\n\n{verdict()}"
+    lost = "; ".join(
+        f"{titles.method(method)} on {titles.dataset(data_set)} with {_listed(seeds)}"
+        for (data_set, method), seeds in _lost().items()
+    )
+    spread = f"Test accuracy in percent, mean ± standard deviation over seeds: {_seeds(held['seeds'])}."
+    if lost:
+        spread = f"{spread} Diverged: {lost}."
+    return f"{textwrap.fill(spread, WIDTH, break_on_hyphens=False)}\n\n{grid(head, body)}\n\n{verdict()}"
 
 
 def _seeds(held: "pd.Series[int]") -> str:
     """How many seeds the entries of each method rest on, of how many."""
     asked = len(specs.read(TABLES / f"{STEM}.toml").seeds)
     counts = held.groupby(level=["dataset", "method"], sort=False).min()
-    if (counts == asked).all():
-        return f"all {asked}"
-    each = [f"{titles.method(method)} on {titles.dataset(dataset)} {n}" for (dataset, method), n in counts.items()]
-    return f"{', '.join(each)}, of {asked}"
+    fewer = counts[counts < asked]
+    each = [f"{titles.method(method)} on {titles.dataset(dataset)} {n}" for (dataset, method), n in fewer.items()]
+    return f"{asked}" if fewer.empty else f"{asked}, but {', '.join(each)}"
 
 
 def unmade() -> list[int]:
@@ -127,7 +126,7 @@ def verdict() -> str:
             f"{titles.dataset(str(dataset))}: of {len(rows)} attacked columns {counts}; Dec-FedTrack's margins are "
             f"{low:+.1f} to {high:+.1f} points."
         )
-    return textwrap.fill(" ".join(sentences), WIDTH)
+    return textwrap.fill(" ".join(sentences), WIDTH, break_on_hyphens=False)
 
 
 def converged() -> str:
