@@ -82,7 +82,7 @@ function drawNetworks() {
   find("#rows").replaceChildren(...parts);
   const count = blocks.reduce((sum, { networks }) => sum + networks.length, 0);
   const total = DATA.tables.reduce((sum, table) => sum + table.blocks.reduce((inner, block) => inner + block.networks.length, 0), 0);
-  find("#count").textContent = `${count} of ${total} networks, means over seeds ± standard deviation. Bold: ahead of all others by the 95 % interval of the difference, paired by seed. Small: the paper's number.`;
+  find("#count").textContent = `${count} of ${total} networks, means over seeds ± standard deviation. Bold: ahead of all others by the 95 % interval of the difference, over seeds and images. Small: the paper's number.`;
 }
 
 function networkRow(table, block, network, columns) {

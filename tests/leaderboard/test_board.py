@@ -90,6 +90,20 @@ def test_a_worst_case_has_radii_up_to_its_own_in_its_norm_and_one_network() -> N
 
 
 @pytest.mark.slow
+def test_what_is_bold_on_the_page_has_an_interval_without_0_in_the_table(
+    tables: list[board.Table], tracked: Path
+) -> None:
+    margins = pd.read_csv(tracked / "tables" / "table2-vs-paper.csv").set_index(["dataset", "attack", "eps"])
+    bold = [
+        margins.loc[(block.dataset, column.attack, column.eps)]
+        for block in tables[0].blocks
+        for column in block.columns
+        for network in block.networks
+        if network.attacks[column.key].best
+    ]
+    assert bold and all(row["low"] > 0 or row["high"] < 0 for row in bold)
+
+
 def test_table_2_comes_first_with_the_papers_numbers(tables: list[board.Table], rows: pd.DataFrame) -> None:
     first = tables[0]
     assert (first.stem, first.title) == ("table2", "Table 2")
