@@ -66,7 +66,7 @@ class Network:
     method: str
     rows: tuple[int, ...]  # places in the frame
     seeds: int
-    images: tuple[int, int]  # the our_cells and the most of its cells
+    images: tuple[int, int]  # the fewest and the most of its cells
     spectral_rate: float | None
     worst_node: float | None  # clean accuracy
     clean: Entry
@@ -208,8 +208,8 @@ def _half(std: float, seeds: int) -> float:
 def _worst_cases(rows: pd.DataFrame, own: pd.DataFrame, norm: str, runs: Mapping[str, Run]) -> dict[str, Entry]:
     """By radius; a user's cell counts where it has at least as many images as our own."""
     cells: dict[int, list[CellRecord]] = {}
-    ours = {(run_id, stem) for run_id, stem in own[["run_id", "cell"]].itertuples(index=False)}
     our_cells: dict[int, list[CellRecord]] = {}
+    ours = {(run_id, stem) for run_id, stem in own[["run_id", "cell"]].itertuples(index=False)}
     for run_id, stem, seed in rows[["run_id", "cell", "seed"]].itertuples(index=False):
         cell = runs[run_id].find(stem) if run_id in runs else None
         if cell is not None:

@@ -226,9 +226,8 @@ class CellRecord(Made):
         right = count(self.bits, self.n_examples)
         if self.n_correct != right or not _is_share(self.robust_acc, right, self.n_examples):
             raise ValueError(f"its accuracy is not that of its outcomes, {right} of {self.n_examples}")
-        if self.clean_bits and not _is_share(
-            self.clean_acc, before := count(self.clean_bits, self.n_examples), self.n_examples
-        ):
+        before = count(self.clean_bits, self.n_examples) if self.clean_bits else None
+        if before is not None and not _is_share(self.clean_acc, before, self.n_examples):
             raise ValueError(f"its clean accuracy is not that of its outcomes, {before} of {self.n_examples}")
         return self
 
