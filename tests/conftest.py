@@ -110,3 +110,15 @@ def training(digits: Universal) -> tuple[Tensor, Tensor]:
     from robustbench_dec.attack import as_floats
 
     return as_floats(digits.images.train_images[:200]), digits.images.train_labels[:200]
+
+
+@pytest.fixture
+def listed(made: Made, monkeypatch: pytest.MonkeyPatch) -> Made:
+    """The tiny table, published and rendered."""
+    from robustbench_dec.store.records import PublishedRecord
+    from tests.support.typed import run
+
+    monkeypatch.chdir(made.results.parent)
+    PublishedRecord(tables=("tiny",)).write(made.results / "published.json")
+    run("render", made.file)
+    return made

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pandas as pd
+from scipy.stats import norm as normal
 from scipy.stats import t as student
 
 from robustbench_dec import data, titles
@@ -268,5 +269,7 @@ def _above(entry: Entry, rival: Entry) -> bool:
     margin = Mean.of(entry.by_seed[seed] - rival.by_seed[seed] for seed in common)
     # All seeds share their test images, so what other images would give is not in the spread over seeds. That both see
     # the same ones narrows it; taken as if they did not, it is never too narrow.
-    images = 1.96 * math.sqrt(sum(each.mean * (1 - each.mean) / each.images for each in (entry, rival)))
+    images = float(normal.ppf((1 + LEVEL) / 2)) * math.sqrt(
+        sum(each.mean * (1 - each.mean) / each.images for each in (entry, rival))
+    )
     return margin.mean > math.hypot(_half(margin.std, margin.seeds), images)

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from typer.testing import CliRunner
 
 from robustbench_dec import files
-from robustbench_dec.commands import app as cli
 from robustbench_dec.errors import BadInput
 from robustbench_dec.leaderboard import board, labelled_rows
 from robustbench_dec.leaderboard.audit import of_cell
@@ -19,31 +17,15 @@ from robustbench_dec.rendering import export
 from robustbench_dec.store import zoo
 from robustbench_dec.store.bits import count, pack
 from robustbench_dec.store.checkpoint import checkpoint_bytes
-from robustbench_dec.store.records import Card, PublishedRecord
+from robustbench_dec.store.records import Card
 from robustbench_dec.store.results import Results
 from tests.support.tiny import Made
+from tests.support.typed import run
 
 MINE = """
 def mine(model, images, labels, eps):
     return (images + eps).clamp(0, 1)
 """
-
-
-def run(*words: str | Path) -> str:
-    """A command's output; its refusal is raised as BadInput."""
-    done = CliRunner().invoke(cli.app, [str(word) for word in words])
-    if done.exception is not None:
-        raise done.exception
-    return done.output
-
-
-@pytest.fixture
-def listed(made: Made, monkeypatch: pytest.MonkeyPatch) -> Made:
-    """The tiny table, published and rendered."""
-    monkeypatch.chdir(made.results.parent)
-    PublishedRecord(tables=("tiny",)).write(made.results / "published.json")
-    run("render", made.file)
-    return made
 
 
 def first_cell(made: Made) -> Path:

@@ -7,29 +7,20 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from robustbench_dec import files
-from robustbench_dec.commands import app as cli
 from robustbench_dec.errors import BadInput
 from robustbench_dec.store import zoo
 from robustbench_dec.store.records import PublishedRecord
 from robustbench_dec.store.results import Results
 from tests.support import ROOT, repository
 from tests.support.tiny import Made
+from tests.support.typed import run
 
 STRONG = """
 def mine(model, images, labels, eps):
     return (images + eps).clamp(0, 1)
 """
-
-
-def run(*words: str | Path) -> str:
-    """A command's output; its refusal is raised as BadInput."""
-    done = CliRunner().invoke(cli.app, [str(word) for word in words])
-    if done.exception is not None:
-        raise done.exception
-    return done.output
 
 
 def rows(results: Path) -> list[dict[str, str]]:
@@ -48,15 +39,6 @@ def test_a_cell_that_was_copied_under_a_second_name_is_refused(made: Made) -> No
     with pytest.raises(BadInput, match=f"is (fgsm-0.1-00000000|{first.stem}).json under a second name") as caught:
         list(Results(made.results).cells())
     assert str(caught.value).count("\n") == 0
-
-
-@pytest.fixture
-def listed(made: Made, monkeypatch: pytest.MonkeyPatch) -> Made:
-    """The tiny table, published and rendered."""
-    monkeypatch.chdir(made.results.parent)
-    PublishedRecord(tables=("tiny",)).write(made.results / "published.json")
-    run("render", made.file)
-    return made
 
 
 @pytest.mark.slow
