@@ -1,0 +1,136 @@
+"""Five sentences about gradient tracking on unequal data, for and against the paper, from the runs of tables/methods.toml.
+
+The words are fixed; the numbers, and which of two methods is ahead, are read from the runs. "Ahead" needs ranges over
+the seeds that do not meet (the rule at the head of tables/methods.toml).
+"""
+
+import functools
+from pathlib import Path
+from statistics import median
+
+from robustbench_dec.rendering import methods_table
+from robustbench_dec.rendering.blocks import column_title
+from robustbench_dec.rendering.methods_table import CLEAN, WORST, Row
+from robustbench_dec.running import suite, tune
+from robustbench_dec.specs import table as specs
+from robustbench_dec.store.results import Results
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = Results(ROOT / "results")
+SPECIFICATION = ROOT / "tables" / "methods.toml"
+IID, MIDDLE, LABEL = "MNIST, iid", "MNIST, Dirichlet(0.1)", "MNIST, by label"
+FASHION = "Fashion-MNIST, by label"
+UNCORRECTED = ("local_sgda", "momentum_local_sgda", "fed_norm_sgda")
+"""Methods whose local directions are not corrected for the nodes' differences; all of them have a server."""
+LOCAL = ("k_gt", "dec_fedtrack", "sagda", "fedgda_gt", "lu_gt", *UNCORRECTED)
+"""Methods that take several steps between two exchanges."""
+
+
+@functools.cache
+def blocks() -> dict[str, dict[str, Row]]:
+    """The rows of each block by their method, the yardstick's by "yardstick"."""
+    wanted, _ = tune.taken(specs.read(SPECIFICATION), SPECIFICATION.with_name("methods-tune.csv"))
+    return {
+        block: {"yardstick" if "adversarial" in row.title else row.method: row for row in rows}
+        for block, rows in methods_table.collect(suite.listed(wanted), RESULTS).items()
+    }
+
+
+def sentences() -> str:
+    """The five, as a list."""
+    return "\n".join(f"{place}. {each()}" for place, each in enumerate(SENTENCES, start=1))
+
+
+def diverged() -> str:
+    """A line for each method and block with a run that diverged."""
+    lines = [f"- {block}: {row.end}." for block, rows in blocks().items() for row in rows.values() if row.diverged]
+    return "\n".join(lines) or "None."
+
+
+def told(one: Row, other: Row, measure: str) -> str:
+    """Whether one row's range over the seeds is above another's."""
+    ours, theirs = ([*row.measures.get(measure, {}).values()] for row in (one, other))
+    if len(ours) < 2 or len(theirs) < 2:
+        return "not told apart"
+    if min(ours) > max(theirs):
+        return "ahead"
+    return "behind" if max(ours) < min(theirs) else "not told apart"
+
+
+def said(block: str, method: str, measure: str) -> str:
+    """A mean in percent."""
+    mean = blocks()[block][method].mean(measure)
+    return f"{100 * mean.mean:.1f}" if mean.seeds else "no number (diverged)"
+
+
+def fall(method: str, measure: str) -> float | None:
+    """Points lost from iid to one class a node, where both have numbers."""
+    before, after = (blocks()[block][method].mean(measure) for block in (IID, LABEL))
+    return 100 * (before.mean - after.mean) if before.seeds and after.seeds else None
+
+
+def pair(block: str, one: str, other: str, measure: str) -> str:
+    """Two methods' means, and whether their seeds tell them apart."""
+    rows = blocks()[block]
+    return (
+        f"{said(block, one, measure)} against {said(block, other, measure)} ({told(rows[one], rows[other], measure)})"
+    )
+
+
+def _against_local_sgda() -> str:
+    places = (
+        (IID, "iid"),
+        (MIDDLE, "under Dirichlet(0.1)"),
+        (LABEL, "by label"),
+        (FASHION, "by label on Fashion-MNIST"),
+    )
+    pairs = [f"{pair(block, 'dec_fedtrack', 'local_sgda', CLEAN)} {words}" for block, words in places]
+    return (
+        "Clean, Dec-FedTrack beside Local SGDA, which has the same local steps, a server and no correction: "
+        f"{', '.join(pairs)}."
+    )
+
+
+def _falls() -> str:
+    methods = blocks()[IID].keys() - {"yardstick"}
+    groups = ((methods - {*UNCORRECTED}, "that correct for it"), (methods & {*UNCORRECTED}, "that do not"))
+    parts = []
+    for group, words in groups:
+        losses = [lost for each in group if (lost := fall(each, WORST)) is not None]
+        spread = f"{median(losses):.1f} points in the median of the {len(losses)} methods {words}"
+        parts.append(
+            f"{spread} ({min(losses):.1f} to {max(losses):.1f})" if losses else f"no number of methods {words}"
+        )
+    return (
+        f"From iid to one class a node the worst case loses {parts[0]}, {parts[1]}; methods without numbers left out."
+    )
+
+
+def _without_local_steps() -> str:
+    others = {name: row for name, row in blocks()[LABEL].items() if name not in (*LOCAL, "yardstick")}
+    name, best = max(others.items(), key=lambda pair: pair[1].mean(WORST).mean if pair[1].mean(WORST).seeds else -1.0)
+    ours = blocks()[LABEL]["dec_fedtrack"]
+    return (
+        f"By label, the best of the {len(others)} methods without local steps in the worst case is {best.title}: "
+        f"Dec-FedTrack has {pair(LABEL, 'dec_fedtrack', name, WORST)}; for the same calls {best.title} sends "
+        f"{best.costs.get('megabytes', 0):,.0f} MB and Dec-FedTrack {ours.costs.get('megabytes', 0):,.0f}."
+    )
+
+
+def _universal() -> str:
+    column, places = column_title("uap", 0.2), ((IID, "iid"), (MIDDLE, "under Dirichlet(0.1)"), (LABEL, "by label"))
+    pairs = [f"{pair(block, 'dec_fedtrack', 'k_gt', column)} {words}" for block, words in places]
+    return f"What training with y buys under a universal perturbation of 0.2, Dec-FedTrack beside K-GT: {', '.join(pairs)}."
+
+
+def _yardstick() -> str:
+    column = column_title("pgd", 0.1)
+    pairs = [
+        f"{pair(block, 'dec_fedtrack', 'k_gt', column)} {words}, where adversarial training on single images has "
+        f"{said(block, 'yardstick', column)}"
+        for block, words in ((IID, "iid"), (LABEL, "by label"))
+    ]
+    return f"What a universal y buys under PGD at 0.1, Dec-FedTrack beside K-GT: {'; '.join(pairs)}."
+
+
+SENTENCES = (_against_local_sgda, _falls, _without_local_steps, _universal, _yardstick)
