@@ -1,4 +1,4 @@
-"""Five sentences about gradient tracking on unequal data, for and against the paper, from the runs of tables/methods.toml.
+"""Five sentences about gradient tracking on unequal data, for and against the paper, from the runs of methods.toml.
 
 The words are fixed; the numbers, and which of two methods is ahead, are read from the runs. "Ahead" needs ranges over
 the seeds that do not meet (the rule at the head of tables/methods.toml).
@@ -120,7 +120,7 @@ def _without_local_steps() -> str:
 def _universal() -> str:
     column, places = column_title("uap", 0.2), ((IID, "iid"), (MIDDLE, "under Dirichlet(0.1)"), (LABEL, "by label"))
     pairs = [f"{pair(block, 'dec_fedtrack', 'k_gt', column)} {words}" for block, words in places]
-    return f"What training with y buys under a universal perturbation of 0.2, Dec-FedTrack beside K-GT: {', '.join(pairs)}."
+    return f"What y buys under a universal perturbation of 0.2, Dec-FedTrack beside K-GT: {', '.join(pairs)}."
 
 
 def _yardstick() -> str:
