@@ -340,8 +340,9 @@ class Run:
 
     @property
     def record_files(self) -> list[Path]:
-        """Its record and what lies beside it, all but its checkpoint and its cells."""
-        return [path for name in (RUN_RECORD, CURVE, PERTURBATION) if (path := self.folder / name).is_file()]
+        """Its record, or how it diverged, and what lies beside it, all but its checkpoint and its cells."""
+        names = (RUN_RECORD, CURVE, PERTURBATION, DIVERGED)
+        return [path for name in names if (path := self.folder / name).is_file()]
 
     def sweep(self) -> None:
         """Remove the temporary files that killed processes left behind."""
