@@ -10,14 +10,12 @@ images under each attack, and in the worst case of all stored cells.
 
 import argparse
 from pathlib import Path
-from typing import cast
 
 import pandas as pd
 
 from robustbench_dec import bars, files, shelf
 from robustbench_dec.attacking.find_attack import attack_named
 from robustbench_dec.leaderboard.worst_case import within, worst_case
-from robustbench_dec.problem import Classifier
 from robustbench_dec.running import cells
 from robustbench_dec.store import zoo
 from robustbench_dec.store.problems import problem_of
@@ -44,7 +42,7 @@ def made(run: Run) -> None:
     attack = shelf.make(attack_named("strong"), {"eps": RADII[record.dataset]})
     wanted = cells.requests([("strong", attack)], record.seed, n_examples=IMAGES)
     if run.cell(wanted[0].key).usable() is None:
-        cells.attack(run, wanted, problem=cast(Classifier, problem_of(record)), model=zoo.of_run(run).model())
+        cells.attack(run, wanted, problem=problem_of(record), model=zoo.of_run(run).model())
 
 
 def published(runs: list[Run], results: Results) -> None:
