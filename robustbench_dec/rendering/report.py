@@ -122,16 +122,20 @@ def network_title(block: BlockSpec, trainer: str) -> str:
     """What a table calls a trained network: the method, and the block where it is not just the data set."""
     if trainer in block.titles:
         return block.titles[trainer]
-    method, dataset = titles.method(trainer), titles.dataset(str(block.problem.get("dataset", "")))
-    rest = block.title.removeprefix(dataset).lstrip(", ")
+    method, rest = titles.method(trainer), _beside_data_set(block)
     if not rest:
         return method
     return f"{method}, {rest if rest[1:2].isupper() else rest[:1].lower() + rest[1:]}"
 
 
+def _beside_data_set(block: BlockSpec) -> str:
+    """What a block's title says beside its data set, which stands over its networks anyway."""
+    return block.title.removeprefix(titles.dataset(str(block.problem.get("dataset", "")))).lstrip(", ")
+
+
 def _title(specification: Spec, item: Work) -> str:
     if specification.layout == "methods":  # a method may stand there twice, on two problems
-        return f"{methods_table.method_title(item)}, {item.block.title}"
+        return ", ".join(filter(None, (methods_table.method_title(item), _beside_data_set(item.block))))
     if specification.layout == "radius":
         return radius_table.row_title(item)
     return network_title(item.block, item.run.trainer)
