@@ -143,3 +143,11 @@ def test_the_committed_rule_has_every_method_three_splits_and_its_cost() -> None
     assert cost["part"] == f"{runs} runs and {trials} trials, hours on 2 cores" and float(cost["seconds"]) <= 3
     text = (ROOT / "tables" / "methods.toml").read_text()
     assert f"{runs} runs and {trials} trials, {cost['seconds']} hours" in text
+
+
+def test_how_a_run_diverged_is_among_the_files_that_publish_names(tmp_path: Path) -> None:
+    run = Results(tmp_path).run("digits-k_gt-s0-0000000000")
+    assert run.record_files == []
+    run.write_divergence("training diverged in round 1")
+    (only,) = run.record_files
+    assert "round 1" in only.read_text()
