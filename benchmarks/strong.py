@@ -17,7 +17,7 @@ from robustbench_dec import bars, files, shelf
 from robustbench_dec.attacking.find_attack import attack_named
 from robustbench_dec.leaderboard.worst_case import within, worst_case
 from robustbench_dec.running import cells
-from robustbench_dec.store import zoo
+from robustbench_dec.store import publishing, zoo
 from robustbench_dec.store.problems import problem_of
 from robustbench_dec.store.records import CellRecord
 from robustbench_dec.store.results import Results, Run
@@ -48,14 +48,8 @@ def made(run: Run) -> None:
 def published(runs: list[Run], results: Results) -> None:
     """Put the cells on the list of the leaderboard; `robustbench-dec render` then shows them."""
     with results.claim_leaderboard():
-        record = results.published()
-        assert record is not None
-        own = dict(record.own)
-        for run in runs:
-            found = {cell.stem for cell in run.cells() if cell.record.attack == "strong"}
-            own[run.id] = tuple(sorted({*own.get(run.id, ()), *found}))
-        listed = record.model_copy(update={"own": dict(sorted(own.items()))})
-        files.write_bytes(results.publication, listed.content())
+        made_here = [cell for run in runs for cell in run.cells() if cell.record.attack == "strong"]
+        files.write_bytes(results.publication, publishing.with_own(results, made_here).content())
 
 
 def row(run: Run) -> dict[str, object]:

@@ -92,6 +92,12 @@ def withdraw(cells: Sequence[Cell], results: Results) -> Change:
     return Change(left, tuple(gone), (*unneeded, *(path for run in lonely.values() for path in run.record_files)))
 
 
+def with_own(results: Results, cells: Sequence[Cell]) -> PublishedRecord:
+    """The list with cells of the suite's own on it that no table asks for."""
+    record = _list_of(results)
+    return record.model_copy(update={"own": _more(record.own, cells)})
+
+
 def with_table(results: Results, stem: str) -> PublishedRecord:
     """The list with a table on it."""
     record = _list_of(results)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from robustbench_dec.commands.options import Part
+from robustbench_dec.commands.tables import chosen
 from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.rendering import style
-from robustbench_dec.running import tune
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store.results import Results
 from tests.support import ROOT, by_path, repository
@@ -22,13 +23,6 @@ RENDERED = [path for path in ATTACKED if path.with_suffix(".csv") in TABLES]
 BY_NETWORK = [path.stem for path in RENDERED if spec.read(path).layout == "networks"]
 BY_METHOD = [path.stem for path in RENDERED if spec.read(path).layout == "methods"]
 BY_ATTACK = [path.stem for path in RENDERED if path.stem not in (*BY_NETWORK, *BY_METHOD)]
-
-
-def chosen(path: Path) -> spec.Spec:
-    """A specification with the step sizes that its tuning gave, where it was tuned under a rule."""
-    wanted = spec.read(path)
-    ruled = wanted.tune is not None and wanted.tune.seed is not None
-    return tune.taken(wanted, path.with_name(f"{path.stem}-tune.csv"))[0] if ruled else wanted
 
 
 def test_table_2_is_committed() -> None:
@@ -44,7 +38,7 @@ def test_committed_tables_are_rebuilt_from_committed_results(
     path = tracked / "tables" / f"{stem}.toml"
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "runs").symlink_to(tracked / "results" / "runs")
-    by_path.report(chosen(path), path.stem, tmp_path / "results", tmp_path)
+    by_path.report(chosen(path, Part())[0], path.stem, tmp_path / "results", tmp_path)
     for ending in (".csv", ".md", ".tex", "-vs-paper.md", "-vs-paper.csv"):
         committed = path.with_name(path.stem + ending)
         if committed.is_file():
@@ -54,7 +48,9 @@ def test_committed_tables_are_rebuilt_from_committed_results(
 @pytest.mark.parametrize("stem", [*BY_ATTACK, *BY_NETWORK, *BY_METHOD])
 def test_the_committed_results_tell_the_runs_of_every_table(stem: str, tracked: Path) -> None:
     path = tracked / "tables" / f"{stem}.toml"
-    assert set(Results(tracked / "results").tables()[stem].networks) == {run.id for _, run in chosen(path).runs()}
+    assert set(Results(tracked / "results").tables()[stem].networks) == {
+        run.id for _, run in chosen(path, Part())[0].runs()
+    }
 
 
 @pytest.mark.parametrize("stem", BY_ATTACK)
