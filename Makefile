@@ -39,7 +39,7 @@ table2: setup
 	$(BIN)/robustbench-dec reproduce tables/table2.toml $(TABLE_OPTIONS) $(if $(STRICT),--strict)
 
 tables: setup  # from the results on disk
-	for table in table2 robust-network figures figures-split table1; do $(BIN)/robustbench-dec render tables/$$table.toml || exit; done
+	for table in table2 methods robust-network figures figures-split table1; do $(BIN)/robustbench-dec render tables/$$table.toml || exit; done
 
 robust-network: setup  # MNIST on other graphs and on networks that lose messages
 	$(BIN)/robustbench-dec data mnist

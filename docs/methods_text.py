@@ -1,16 +1,24 @@
-"""Five sentences about gradient tracking on unequal data, for and against the paper, from the runs of methods.toml.
+"""What docs/leaderboard.md says of all methods and of the worst attack known, made of results/ and benchmarks/.
 
-The words are fixed; the numbers, and which of two methods is ahead, are read from the runs. "Ahead" needs ranges over
-the seeds that do not meet (the rule at the head of tables/methods.toml).
+    python docs/methods_text.py
+
+Its heart are five sentences about gradient tracking on unequal data, for and against the paper. The words are fixed;
+the numbers, and which of two methods is ahead, are read from the runs of tables/methods.toml. "Ahead" needs ranges over
+the seeds that do not meet (the rule at the head of that file). A part stands between <!-- NAME --> and <!-- end -->.
 """
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
+import pandas as pd
+
+from robustbench_dec import files, titles
 from robustbench_dec.rendering import methods_table
 from robustbench_dec.rendering.blocks import column_title
 from robustbench_dec.rendering.methods_table import CLEAN, WORST, Row
+from robustbench_dec.rendering.text import grid, with_parts
 from robustbench_dec.running import suite, tune
 from robustbench_dec.specs import table as specs
 from robustbench_dec.store.results import Results
@@ -18,21 +26,31 @@ from robustbench_dec.store.results import Results
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Results(ROOT / "results")
 SPECIFICATION = ROOT / "tables" / "methods.toml"
+PAGE = ROOT / "docs" / "leaderboard.md"
+STRONG = ROOT / "benchmarks" / "strong.csv"
 IID, MIDDLE, LABEL = "MNIST, iid", "MNIST, Dirichlet(0.1)", "MNIST, by label"
 FASHION = "Fashion-MNIST, by label"
 UNCORRECTED = ("local_sgda", "momentum_local_sgda", "fed_norm_sgda")
 """Methods whose local directions are not corrected for the nodes' differences; all of them have a server."""
+CHANCE = 0.125
+"""Clean accuracy on ten classes below which a network has learnt nothing."""
 LOCAL = ("k_gt", "dec_fedtrack", "sagda", "fedgda_gt", "lu_gt", *UNCORRECTED)
 """Methods that take several steps between two exchanges."""
 
 
 @functools.cache
+def work() -> list[suite.Work]:
+    """The table's runs, with the step sizes that its trials chose."""
+    wanted, _ = tune.taken(specs.read(SPECIFICATION), SPECIFICATION.with_name("methods-tune.csv"))
+    return suite.listed(wanted)
+
+
+@functools.cache
 def blocks() -> dict[str, dict[str, Row]]:
     """The rows of each block by their method, the yardstick's by "yardstick"."""
-    wanted, _ = tune.taken(specs.read(SPECIFICATION), SPECIFICATION.with_name("methods-tune.csv"))
     return {
         block: {"yardstick" if "adversarial" in row.title else row.method: row for row in rows}
-        for block, rows in methods_table.collect(suite.listed(wanted), RESULTS).items()
+        for block, rows in methods_table.collect(work(), RESULTS).items()
     }
 
 
@@ -44,6 +62,20 @@ def sentences() -> str:
 def diverged() -> str:
     """A line for each method and block with a run that diverged."""
     lines = [f"- {block}: {row.end}." for block, rows in blocks().items() for row in rows.values() if row.diverged]
+    return "\n".join(lines) or "None."
+
+
+def collapsed() -> str:
+    """Rows with runs that ended at chance, a line for each block; ten classes."""
+    lines = []
+    for block, rows in blocks().items():
+        found = []
+        for row in rows.values():
+            clean = row.measures.get(CLEAN, {}).values()
+            if lost := sum(value < CHANCE for value in clean):
+                found.append(f"{row.title} ({lost} of {len(clean)})")
+        if found:
+            lines.append(f"- {block}: {', '.join(found)}.")
     return "\n".join(lines) or "None."
 
 
@@ -134,3 +166,72 @@ def _yardstick() -> str:
 
 
 SENTENCES = (_against_local_sgda, _falls, _without_local_steps, _universal, _yardstick)
+
+
+def excerpt() -> str:
+    """Clean and worst case on MNIST, every method and split, and what was sent."""
+    splits = {IID: "iid", MIDDLE: "Dirichlet(0.1)", LABEL: "by label"}
+    head = ["method", *(f"{words}: {measure}" for words in splits.values() for measure in (CLEAN, WORST)), "MB"]
+    body = []
+    for method, row in blocks()[MIDDLE].items():
+        rows = [blocks()[block][method] for block in splits]
+        numbers = [number for each in rows for number in methods_table.accuracies(each, (CLEAN, WORST))]
+        sent = next((each.costs["megabytes"] for each in rows if each.costs), None)
+        body.append([row.title, *numbers, "--" if sent is None else f"{sent:,.0f}"])
+    return grid(head, body)
+
+
+def core_seconds() -> float:
+    """What the runs and their attacks took, by their own records."""
+    runs = [(item, run) for item in work() if (run := RESULTS.run(item.run.id)).exists]
+    attacks = (run.cell(request.key).record.wall_s for item, run in runs for request in item.cells)
+    return sum(run.record.wall_s for _, run in runs) + sum(attacks)
+
+
+def hours() -> str:
+    """How many runs there are, and what they cost."""
+    runs = [run for item in work() if (run := RESULTS.run(item.run.id)).exists]
+    cpus = sorted({run.record.machine.torch_isa for run in runs if run.record.machine is not None})
+    return (
+        f"{len(work())} runs, of which {len(runs)} have a network; these and their attacks took "
+        f"{core_seconds() / 3600:.1f} hours of one core ({', '.join(cpus)})."
+    )
+
+
+def strong() -> str:
+    """Accuracy on the same images under each attack and under all of them, by data set and method."""
+    frame = pd.read_csv(STRONG)
+    body = []
+    for (dataset, method), rows in frame.groupby(["dataset", "method"], sort=False):
+        under = [f"{100 * rows[name].mean():.1f}" for name in ("fgsm", "pgd", "strong", "worst_case")]
+        radius = f"{rows['eps'].unique().item():g}"
+        what = [titles.dataset(str(dataset)), titles.method(str(method)), f"{len(rows)}", radius]
+        body.append([*what, *under, f"{rows['only_strong'].mean():.1f}"])
+    head = ["data set", "method", "networks", "radius", "FGSM", "PGD", "`strong`", "worst case", "only by `strong`"]
+    return grid(head, body)
+
+
+def strong_says() -> str:
+    """How far `strong` goes below PGD, network by network."""
+    frame = pd.read_csv(STRONG)
+    below = 100 * (frame["pgd"] - frame["strong"])
+    return (
+        f"On {len(frame)} networks, the first {frame['images'].unique().item():,} test images each, `strong` leaves "
+        f"{below.min():.1f} to {below.max():.1f} points less than PGD with 20 steps, {below.median():.1f} in the "
+        "median: PGD's columns are not the worst case."
+    )
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "sentences": sentences,
+    "excerpt": excerpt,
+    "methods_diverged": diverged,
+    "collapsed": collapsed,
+    "hours": hours,
+    "strong": strong,
+    "strong_says": strong_says,
+}
+
+
+if __name__ == "__main__":
+    files.write_text(PAGE, with_parts(PAGE.read_text(encoding="utf-8"), PARTS))

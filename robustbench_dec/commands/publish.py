@@ -22,6 +22,8 @@ Zoo = Annotated[
     str | None, typer.Option(help="Put the network of the one run that is named into the zoo too, as DATA_SET/NAME.")
 ]
 To = Annotated[Path, typer.Option(parser=folder, help="The results folder of a checkout, with its published.json.")]
+MOST_NAMED = 60
+"""Files that one printed command names; of a large table there are more than a shell may take."""
 
 
 def publish(
@@ -68,7 +70,7 @@ def publish(
         typer.echo("all of it is on the leaderboard already")
         return
     again = shlex.join(["robustbench-dec", "withdraw", *map(str, sources), *(f"--attack={name}" for name in attack)])
-    typer.echo(f"to share it: git add -f {_words([*written, *_shared(results)])}")
+    typer.echo(f"to share it: git add -f {_named([*written, *_shared(results)])}")
     typer.echo(f"to take it back: {again}")
 
 
@@ -141,6 +143,18 @@ def _publish_table(wanted: "Spec", stem: str, results: "Store") -> list[Path]:
 
 def _shared(results: "Store") -> list[Path]:
     return [results.publication, results.leaderboard, page_home(results.root) / "index.html"]
+
+
+def _named(paths: Iterable[Path]) -> str:
+    """Files as words of a command; more than a screen holds go into a list that git reads."""
+    from robustbench_dec import files
+
+    names = list(dict.fromkeys(str(path) for path in paths))
+    if len(names) <= MOST_NAMED:
+        return shlex.join(names)
+    listed = Path("out") / "to-share.txt"
+    files.write_text(listed, "".join(f"{name}\n" for name in names))
+    return f"--pathspec-from-file={listed}    # {len(names):,} files"
 
 
 def _words(paths: Iterable[Path]) -> str:

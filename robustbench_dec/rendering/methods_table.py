@@ -149,11 +149,12 @@ def measure(row: Row, item: Work, run: Run) -> None:
 
 
 def _notes(specification: Spec, blocks: Blocks) -> list[str]:
-    seeds = len(specification.seeds)
-    images = specification.n_examples
+    seeds, images = len(specification.seeds), specification.n_examples
+    fewer = [block.title for block in specification.blocks if block.seeds is not None and block.title in blocks]
+    but = f" ({', '.join(fewer)}: fewer, no deviation where it is one)" if fewer else ""
     notes = [
-        f"Test accuracy in percent, mean ± standard deviation over {seeds} seeds; sorted by the worst case: per image, "
-        "the worst of the row's attacks. δ is the radius of an attack.",
+        f"Test accuracy in percent, mean ± standard deviation over {seeds} seeds{but}; sorted by the worst case: per "
+        "image, the worst of the row's attacks. δ is the radius of an attack.",
         f"Attacked: {f'the first {images:,}' if images else 'all'} test images; clean and worst node: all of them.",
         "Calls are oracle calls per node; exchanges count a server's mean as one; MB are sent by all nodes together.",
     ]

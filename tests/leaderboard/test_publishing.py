@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from robustbench_dec import files
+from robustbench_dec.commands import publish
 from robustbench_dec.errors import BadInput
 from robustbench_dec.store import zoo
 from robustbench_dec.store.records import PublishedRecord
@@ -136,6 +137,11 @@ def test_a_table_that_is_not_on_the_list_changes_neither_leaderboard_nor_page(
     assert len([word for word in re.findall(r"git add -f (.*)", said)[0].split() if "/attacks/" in word]) == 8
     run("withdraw", made.file)
     assert rows(made.results) == []
+    monkeypatch.setattr(publish, "MOST_NAMED", 10)
+    named = shlex.split(re.findall(r"git add -f (.*)", run("publish", made.file))[0], comments=True)
+    listed = Path(named[0].removeprefix("--pathspec-from-file=")).read_text().splitlines()
+    assert len(named) == 1 and len(listed) > 10 and all(Path(path).is_file() for path in listed)
+    assert len([path for path in listed if "/attacks/" in path]) == 8
 
 
 @pytest.mark.slow
