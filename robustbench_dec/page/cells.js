@@ -1,5 +1,7 @@
 // All cells: one row per network, attack and radius, as means over seeds or as single runs.
 
+const FIRST = 200;  // rows that are drawn before all are asked for: a browser lays out thousands slowly
+
 const robust = (item) => item.robust ?? item.robust_acc;
 const CELL_COLUMNS = [
   { key: "dataset", name: "Data set", value: (item) => title("dataset", item.dataset) },
@@ -37,12 +39,22 @@ function visible() {
 function drawCells() {
   const items = visible();
   const columns = CELL_COLUMNS.filter((column) => !column.only || column.only === state.view);
-  const body = items.flatMap((item, place) => cellRow(item, items[place - 1], columns));
+  const opened = items.findIndex((item) => item.id === state.open);
+  const shown = state.rows === "all" || items.length <= FIRST ? items : items.slice(0, Math.max(FIRST, opened + 1));
+  const body = shown.flatMap((item, place) => cellRow(item, shown[place - 1], columns));
   if (!items.length) body.push(h("tr", {}, h("td", { className: "empty", colSpan: columns.length }, "No row has all of this together. Reset brings everything back.")));
   find("#rows").replaceChildren(h("div", { className: "scroller", tabIndex: 0, role: "region", "aria-label": "All cells, scrolls sideways" },
     h("table", {}, h("thead", {}, h("tr", {}, columns.map(headCell))), h("tbody", {}, body))));
+  if (shown.length < items.length) find("#rows").append(more(shown.length, items.length));
   const total = state.view === "means" ? DATA.groups.length : ROWS.length;
   find("#count").textContent = `${items.length} of ${total} ${state.view === "means" ? "means over seeds" : "single runs"}, accuracy in %`;
+}
+
+/** What is left out below the first rows, and the button that draws all. */
+function more(drawn, all) {
+  const draw = () => { change({ rows: "all" }); findAll("#rows .open-row")[drawn].focus({ preventScroll: true }); };
+  return h("p", { className: "more" }, `The first ${drawn.toLocaleString("en")} of ${all.toLocaleString("en")} rows in this order. `,
+    h("button", { type: "button", className: "quiet", onclick: draw }, "Show all"));
 }
 
 function cellRow(item, above, columns) {

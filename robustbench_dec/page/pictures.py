@@ -10,6 +10,8 @@ from torch import Tensor
 
 from robustbench_dec.rendering.pictures import DIVERGING, luminance
 
+LEVELS = 33
+"""Colours of a perturbation, an odd number so that 0 has one: a file of few colours is less than half as large."""
 LARGEST = 96
 """Pixels of a side; a larger perturbation is shown smaller."""
 
@@ -19,9 +21,12 @@ def data_uri(y: Tensor | None, eps: float) -> str | None:
     if y is None or y.ndim != 3 or len(y) not in (1, 3):
         return None
     share = np.clip((luminance(y) / (eps or 1.0) + 1) / 2, 0, 1)  # (H, W)
-    image = Image.fromarray(np.round(255 * colormaps[DIVERGING](share)[..., :3]).astype(np.uint8))
+    image = Image.fromarray(np.round(255 * share).astype(np.uint8))
     if max(image.size) > LARGEST:
         image.thumbnail((LARGEST, LARGEST))
+    image = Image.fromarray(np.round(np.asarray(image) / 255 * (LEVELS - 1)).astype(np.uint8), "P")
+    colours = colormaps[DIVERGING](np.linspace(0, 1, LEVELS))[:, :3]  # (LEVELS, 3)
+    image.putpalette(np.round(255 * colours).astype(np.uint8).tobytes())
     return png_uri(image)
 
 

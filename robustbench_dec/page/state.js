@@ -16,7 +16,7 @@ const NORMS = { Linf: "L∞", L2: "L2", L1: "L1", L0: "L0" };
 const VIEWS = ["networks", "means", "runs"];
 const DEFAULTS = {
   view: "networks", table: DATA.tables[0].stem, dataset: "", norm: "", step: "middle", method: "", attack: "", eps: "", source: "", q: "",
-  sort: "-worst", open: "", axis: "sfo",
+  sort: "-worst", open: "", axis: "sfo", rows: "",
 };
 const AXES = { sfo: "SFO calls per node", round: "Communication rounds", megabytes: "Megabytes sent, all nodes together" };
 const CELL_FILTERS = ["method", "attack", "eps", "source"];

@@ -263,8 +263,8 @@ def test_the_first_screen_shows_table_2(tab: chromium.Browser, address: str, row
     assert tab.run("document.querySelector('[name=table]').selectedOptions[0].text") == "Table 2"
     heads = tab.run("[...document.querySelector('#rows thead').querySelectorAll('th')].map((cell) => cell.innerText)")
     names = [head.split("\n")[0] for head in heads]
-    assert names == ["Network", "Clean", "FGSM", "PGD", "UAP", "Worst case", "Seeds", "Images"]
-    assert [head.split("\n")[1] for head in heads[2:6]] == ["δ = 0.1", "δ = 0.1", "δ = 0.25", "δ ≤ 0.1"]
+    assert names == ["Network", "Clean", "FGSM", "PGD", "strong", "UAP", "Worst case", "Seeds", "Images"]
+    assert [head.split("\n")[1] for head in heads[2:7]] == ["δ = 0.1", "δ = 0.1", "δ = 0.1", "δ = 0.25", "δ ≤ 0.1"]
     assert {text.split("\n")[0] for text in column(tab, "network")} == {"K-GT", "Dec-FedTrack"}
     assert any("paper 74.7" in text for text in column(tab, "pgd"))
     seeds = rows[rows["table"] == "table2"].groupby(["dataset", "method"])["seed"].nunique()
@@ -290,9 +290,10 @@ def test_radii_and_tables_can_be_chosen(tab: chromium.Browser, address: str) -> 
     choose(tab, "step", "large")
     choose(tab, "dataset", "cifar10")
     heads = tab.run("[...document.querySelectorAll('#rows th')].map((cell) => cell.innerText)")
-    assert [head.split("\n")[1] for head in heads[2:6]] == ["δ = 0.01", "δ = 0.01", "δ = 0.07", "δ ≤ 0.01"]
+    radii = ["δ = 0.01", "δ = 0.01", "δ = 0.005", "δ = 0.07", "δ ≤ 0.01"]  # `strong` is there at one radius
+    assert [head.split("\n")[1] for head in heads[2:7]] == radii
     choose(tab, "step", "all")
-    assert len(tab.run("[...document.querySelectorAll('#rows th')]")) == 2 + 9 + 3 + 2
+    assert len(tab.run("[...document.querySelectorAll('#rows th')]")) == 2 + 9 + 1 + 3 + 2
     choose(tab, "dataset", "")
     choose(tab, "table", "robust-network")
     names = column(tab, "network")
@@ -318,7 +319,8 @@ def test_a_network_opens_to_every_radius_its_paper_and_its_runs(tab: chromium.Br
     click(tab, "[data-open]")
     details = tab.run("document.querySelector('#details').innerText")
     assert all(text in details for text in ("Worst case", "≤ 0.15", "broken by this attack alone", "eta_c"))
-    assert tab.run("document.querySelectorAll('#details tbody tr').length") == 1 + 9 + 6
+    inside = tab.run("document.querySelectorAll('#details tbody tr').length")
+    assert inside == 1 + 9 + 1 + 6  # clean, cells, worst cases
     links = tab.run("[...document.querySelectorAll('#details a')].map((a) => a.href)")
     assert any(link.startswith("https://arxiv.org/") for link in links)
     click(tab, "#details tbody a")
@@ -358,14 +360,28 @@ def test_filters_leave_what_was_asked_for(tab: chromium.Browser, address: str, r
 
 
 def test_two_thousand_rows_are_sorted_and_filtered(tab: chromium.Browser, tmp_path: Path, rows: pd.DataFrame) -> None:
-    many = pd.concat([rows.assign(seed=seed, run_id=rows["run_id"] + f"-{seed}") for seed in range(13)])
+    many = pd.concat([rows.assign(seed=seed, run_id=rows["run_id"] + f"-{seed}") for seed in range(3)])
     path = page.write(Results(with_rows(tmp_path, many)), tmp_path / "index.html")
     tab.open(f"{path.as_uri()}{RUNS}")
     click(tab, "#rows button[data-key=robust]")
+    first = [float(text.split()[0]) for text in column(tab, "robust")]
+    assert tab.run("document.querySelector('#rows .more').innerText").startswith(f"The first 200 of {len(many):,} rows")
+    assert f"{len(many)} of {len(many)} single runs" in tab.run("document.querySelector('#count').textContent")
+    click(tab, "#rows .more button")
     numbers = [float(text.split()[0]) for text in column(tab, "robust")]
-    assert len(numbers) == len(many) > 2000 and numbers == sorted(numbers, reverse=True)
-    choose(tab, "q", "seed 12")
+    assert len(numbers) == len(many) > 2000 and numbers == sorted(numbers, reverse=True) and first == numbers[:200]
+    assert tab.run("document.activeElement === document.querySelectorAll('#rows .open-row')[200]")
+    assert tab.run("document.querySelector('#rows .more')") is None
+    choose(tab, "q", "seed 2")
     assert len(column(tab, "model")) == len(rows)
+
+
+def test_a_link_to_a_row_far_down_shows_it(tab: chromium.Browser, address: str) -> None:
+    tab.open(address + RUNS)
+    last = tab.run("visible().at(-1).id")
+    tab.open(f"{address}{RUNS}&open={last}")
+    assert tab.run("visible().length") > 200
+    assert tab.run("document.querySelector('#rows tr.open .open-row').dataset.open") == last
 
 
 def test_a_method_has_one_colour_and_the_legend_is_what_is_drawn(tab: chromium.Browser, address: str) -> None:
