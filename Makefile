@@ -8,14 +8,14 @@ unexport PYTHONDONTWRITEBYTECODE  # else torch is compiled anew by every process
 
 # make table2                    print the published table, make it anew with one seed in out/table2, hold the two against each other
 # make table2 SEEDS=6, PROFILE=quick, STRICT=1, JOBS=4, DEVICE=cuda, RESULTS=elsewhere
-# make table2 PROCESSES=2        each run on 2 processes of torchrun, one run after the other; also for robust-network
+# make table2 PROCESSES=2        each run on 2 processes of torchrun, one run after the other; also for radius and robust-network
 # make tables                    render all tables from results/, without training
-# make figures                   what is missing in results/; RESULTS=out: everything anew; also for table1 and robust-network; DATASET=a9a
+# make figures                   what is missing in results/; RESULTS=out: everything anew; also for radius, table1 and robust-network; DATASET=a9a
 COMMON = --results $(RESULTS) --device $(DEVICE) $(if $(PROFILE),--profile $(PROFILE)) $(if $(SEEDS),--seeds $(SEEDS))
 TRAIN_ON_PROCESSES = $(if $(PROCESSES),$(BIN)/torchrun --standalone --nproc-per-node $(PROCESSES) -m robustbench_dec train $(1) $(COMMON))
 TABLE_OPTIONS = $(if $(JOBS),--jobs $(JOBS)) $(COMMON)
 
-.PHONY: setup docs table1 table2 tables robust-network methods figures page tune lint style test all-tests quick fast-tests bench clean
+.PHONY: setup docs table1 table2 tables radius robust-network methods figures page tune lint style test all-tests quick fast-tests bench clean
 
 setup: .venv/installed
 
@@ -38,8 +38,13 @@ table2: setup
 	$(call TRAIN_ON_PROCESSES,tables/table2.toml)
 	$(BIN)/robustbench-dec reproduce tables/table2.toml $(TABLE_OPTIONS) $(if $(STRICT),--strict)
 
+radius: setup  # Table 2's columns by the radius of y in training
+	$(BIN)/robustbench-dec data mnist cifar10
+	$(call TRAIN_ON_PROCESSES,tables/table2-radius.toml)
+	$(BIN)/robustbench-dec table tables/table2-radius.toml $(TABLE_OPTIONS)
+
 tables: setup  # from the results on disk
-	for table in table2 methods robust-network figures figures-split table1; do $(BIN)/robustbench-dec render tables/$$table.toml || exit; done
+	for table in table2 table2-radius methods robust-network figures figures-split table1; do $(BIN)/robustbench-dec render tables/$$table.toml || exit; done
 
 robust-network: setup  # MNIST on other graphs and on networks that lose messages
 	$(BIN)/robustbench-dec data mnist
@@ -106,6 +111,7 @@ fast-tests: .venv/tested
 bench: setup  # hours: attack_strength attacks all of Table 2's networks
 	$(BIN)/python benchmarks/training_speed.py
 	$(BIN)/python benchmarks/attack_strength.py
+	$(BIN)/python benchmarks/same_steps.py
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,4 +1,4 @@
-"""What README.md and docs/reproduction.md say in numbers of Table 2, made of the files in tables/ and results/.
+"""What README.md and docs/reproduction.md say in numbers of Table 2, made of files in tables/, results/, benchmarks/.
 
     python docs/fill.py
 
@@ -28,7 +28,9 @@ ROOT = Path(__file__).resolve().parent.parent
 TABLES = ROOT / "tables"
 RESULTS = Results(ROOT / "results")
 PAGES = [ROOT / "README.md", ROOT / "docs" / "reproduction.md"]
-STEM = "table2"
+STEM, BY_RADIUS = "table2", "table2-radius"
+STRENGTH = ROOT / "benchmarks" / "attack_strength.csv"
+SAME_STEPS = ROOT / "benchmarks" / "same_steps.csv"
 
 SHORT = {
     "mnist": {"clean": 0.0, "fgsm": 0.1, "pgd": 0.1, "uap": 0.2},
@@ -36,6 +38,7 @@ SHORT = {
 }
 """The columns of the excerpt, one radius of each attack."""
 
+SHOWN = ("FGSM", "PGD", "UAP")
 METHODS = ("k_gt", "dec_fedtrack")
 TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10 (cat, dog)"}
 WIDTH = 108
@@ -172,6 +175,136 @@ def choice() -> str:
     return grid(["data set", "method", "data handling", "trial", "settings", "clean, held out", "score"], body)
 
 
+def radius() -> str:
+    """Dec-FedTrack by its training radius: clean, each attack at its middle radius, and the worst case of all."""
+    found = _by_radius()
+    head = ["data set", "radius in training", "clean", *SHOWN, "worst case", "seeds"]
+    body = []
+    for block, attacks in _middle().items():
+        for (method, rho), rows in found.loc[block].groupby(level=["method", "training_radius"], sort=False):
+            held = rows.droplevel(["method", "training_radius"])
+            numbers = [held.loc[name] for name in ("clean", *attacks, "worst case")]
+            texts = [_percent(number["mean"], number["std"]) for number in numbers]
+            who = f"{rho:g}" if rho else f"none ({titles.method(method)})"
+            body.append([block, who, *texts, str(int(numbers[0]["seeds"]))])
+    return grid(head, body)
+
+
+def radius_says() -> str:
+    """For each data set and column, at which radius the mean is highest, and how far the radii lie apart."""
+    lines = []
+    for block, attacks in _middle().items():
+        held = _by_radius().loc[block].reset_index()
+        ours = held[held["training_radius"] > 0].set_index("training_radius")
+        parts = []
+        for name in ("clean", *attacks, "worst case"):
+            means = 100 * ours.loc[ours["measure"] == name, "mean"].dropna()
+            parts.append(
+                f"{name} {means.min():.1f} to {means.max():.1f}, lowest at {means.idxmin():g}, highest at "
+                f"{means.idxmax():g}"
+            )
+        lines.append(f"- {block}, over the training radii: {'; '.join(parts)}.")
+    return "\n".join(lines)
+
+
+def _by_radius() -> pd.DataFrame:
+    return pd.read_csv(TABLES / f"{BY_RADIUS}.csv").set_index(["block", "method", "training_radius", "measure"])
+
+
+def _middle() -> dict[str, list[str]]:
+    """The columns of each block that are shown: every attack at its middle radius."""
+    return {
+        block.title: [column_title(attack.label, sorted(attack.eps)[len(attack.eps) // 2]) for attack in block.attacks]
+        for block in specs.read(TABLES / f"{BY_RADIUS}.toml").blocks
+    }
+
+
+def strength() -> str:
+    """How far twice the steps lower a cell and a column's mean, and by how much other ascents are weaker."""
+    found = pd.read_csv(STRENGTH)
+    doubled = found[found["change"].map(lambda change: "restarts" not in change)]
+    lines = []
+    for attack, rows in doubled.groupby("attack"):
+        moved = rows.groupby(["dataset", "method", "eps"])["points_below_table"].mean()
+        networks = rows["checkpoint"].nunique()
+        cells = rows["points_below_table"]
+        lines.append(
+            f"- {titles.attack(str(attack))} with twice the steps, {networks} networks, {len(rows)} cells: means of "
+            f"columns fall by {moved.min():.2f} to {moved.max():.2f} points, single cells by {cells.min():.2f} to "
+            f"{cells.max():.2f} (below 0: more images stay right)."
+        )
+    return "\n".join(lines)
+
+
+def ascents() -> str:
+    """What an ascent from y = 0 leaves right, beside the table's UAP, on each method's first network."""
+    found = pd.read_csv(STRENGTH)
+    alone = found[found["change"].str.contains("restarts")]
+    body = [
+        [
+            titles.dataset(row.dataset),
+            titles.method(row.method),
+            str(row.seed),
+            f"{row.eps:g}",
+            _ascent(row.change),
+            f"{100 * row.table:.1f}",
+            f"{100 * row.changed:.1f}",
+        ]
+        for row in alone.itertuples()
+    ]
+    return grid(["data set", "method", "seed", "radius", "ascent alone", "UAP of the table", "right after it"], body)
+
+
+def _ascent(change: str) -> str:
+    """An ascent's name, of the settings that were changed."""
+    settings = dict(part.split(" = ") for part in change.split(", "))
+    return "SGA" if settings.get("sga") == "1" else {"sign": "sign steps", "adam": "Adam"}[settings["step"]]
+
+
+def same_steps() -> str:
+    """CIFAR-10 with both methods at both chosen trials, on the same seeds."""
+    found = pd.read_csv(SAME_STEPS)
+    columns = SHORT["cifar10"] | {"uap": 0.05}
+    head = ["trial", "method", *(column_title(*column) for column in columns.items()), "seeds"]
+    body = []
+    for (trial, method), rows in found.groupby(["trial", "method"]):
+        held = rows.set_index(["attack", "eps"])["accuracy"]
+        numbers = [held.loc[column] for column in columns.items()]
+        texts = [_percent(number.mean(), number.std()) for number in numbers]
+        body.append([str(trial), titles.method(str(method)), *texts, str(rows["seed"].nunique())])
+    return grid(head, body)
+
+
+def same_steps_says() -> str:
+    """Dec-FedTrack beside K-GT at the same trial, and what the trial makes of K-GT."""
+    found = pd.read_csv(SAME_STEPS)
+    found = found[(found["attack"] == "pgd") & (found["eps"] == SHORT["cifar10"]["pgd"])]
+    under = {key: 100 * rows.set_index("seed")["accuracy"] for key, rows in found.groupby(["trial", "method"])}
+    first, second = sorted(found["trial"].unique())
+    pairs = [
+        f"at trial {trial} {_told(under[trial, 'dec_fedtrack'], under[trial, 'k_gt'])}" for trial in (first, second)
+    ]
+    steps = [
+        f"{titles.method(method)}'s {_told(under[first, method], under[second, method])}"
+        for method in reversed(METHODS)
+    ]
+    said = (
+        f"Under PGD at {SHORT['cifar10']['pgd']:g}, Dec-FedTrack's accuracy minus K-GT's is {' and '.join(pairs)}. "
+        f"Trial {first} minus trial {second} is {' and '.join(steps)}."
+    )
+    return textwrap.fill(said, WIDTH, break_on_hyphens=False)
+
+
+def _told(one: "pd.Series[float]", other: "pd.Series[float]") -> str:
+    """A difference paired by seed; ahead or behind where the ranges over the seeds do not meet."""
+    if min(len(one), len(other)) < 2:
+        words = "not told apart"
+    else:
+        behind = "behind" if one.max() < other.min() else "not told apart"
+        words = "ahead" if one.min() > other.max() else behind
+    return f"{(one - other).dropna().mean():+.1f} points ({words})"
+
+
 def _percent(mean: float, std: float) -> str:
     return _spread(f"{100 * mean:.1f}", 100 * std)
 
@@ -188,6 +321,12 @@ PARTS: dict[str, Callable[[], str]] = {
     "choice": choice,
     "diverged": diverged,
     "converged": converged,
+    "radius": radius,
+    "radius_says": radius_says,
+    "strength": strength,
+    "ascents": ascents,
+    "same_steps": same_steps,
+    "same_steps_says": same_steps_says,
 }
 
 

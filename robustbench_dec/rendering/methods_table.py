@@ -9,7 +9,7 @@ diverged has no numbers, and its row says in which round it did.
     <stem>-heat.png, .pdf                 methods x splits, clean and worst case
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -114,13 +114,13 @@ def collect(work: Sequence[Work], results: Results) -> Blocks:
     return {block: sorted(rows.values(), key=lambda row: row.order) for block, rows in found.items()}
 
 
-def divergences(work: Sequence[Work], results: Results) -> list[str]:
-    """A sentence for each run of a table that diverged and so has no numbers."""
+def divergences(work: Sequence[Work], results: Results, title: Callable[[Work], str] | None = None) -> list[str]:
+    """A sentence for each run of a table that diverged and so has no numbers; a row is called by its method."""
     found = []
     for item in work:
         if (why := results.run(item.run.id).divergence) is not None:
-            what = why.partition(";")[0]
-            found.append(f"{item.block.title}, {titles.method(item.run.method)}, seed {item.run.seed}: {what}.")
+            row = title(item) if title else titles.method(item.run.method)
+            found.append(f"{item.block.title}, {row}, seed {item.run.seed}: {why.partition(';')[0]}.")
     return found
 
 

@@ -39,7 +39,7 @@ Rows = dict[float, Row]
 def render(specification: Spec, work: Sequence[Work], results: Results, stem: Path) -> dict[Path, bytes]:
     """What goes into the files of a table by training radius."""
     blocks = {block.title: collect(block, work, results) for block in specification.blocks}
-    notes = [*_notes(specification), *divergences(work, results)]
+    notes = [*_notes(specification), *divergences(work, results, row_title)]
     contents = {
         ".csv": _csv(specification, blocks),
         ".md": _markdown(specification, blocks, notes),
@@ -76,7 +76,7 @@ def _columns(block: BlockSpec) -> list[str]:
 def _notes(specification: Spec) -> list[str]:
     images = specification.n_examples
     seeds = len(specification.seeds)
-    spread = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
+    spread = f"mean ± standard deviation over up to {seeds} seeds" if seeds > 1 else "one seed"
     return [
         f"Test accuracy in percent, {spread}, on {f'the first {images:,}' if images else 'all'} test images. ρ: radius "  # noqa: RUF001
         "of y in training; δ: radius of the attack. Worst case: per image, the worst of the row's attacks.",
@@ -99,8 +99,11 @@ def _markdown(specification: Spec, blocks: dict[str, Rows], notes: Sequence[str]
     parts = [escape_markdown(specification.caption)]
     for block in specification.blocks:
         columns = _columns(block)
-        body = [[escape_markdown(row.title), *accuracies(row, columns)] for row in blocks[block.title].values()]
-        head = ["Trained", *(escape_markdown(name) for name in columns)]
+        body = [
+            [escape_markdown(row.title), *accuracies(row, columns), str(row.mean(CLEAN).seeds)]
+            for row in blocks[block.title].values()
+        ]
+        head = ["Trained", *(escape_markdown(name) for name in columns), "Seeds"]
         parts += [f"### {escape_markdown(block.title)}", grid(head, body)]
     return "\n\n".join([*parts, *(escape_markdown(note) for note in notes)]) + "\n"
 
@@ -110,10 +113,11 @@ def _latex(specification: Spec, blocks: dict[str, Rows], notes: Sequence[str], l
     for block in specification.blocks:
         columns = _columns(block)
         lines += [r"\midrule"] * bool(lines)
-        lines += [latex_row([escape_latex(block.title), *map(escape_latex, columns)]), r"\midrule"]
+        lines += [latex_row([escape_latex(block.title), *map(escape_latex, columns), "Seeds"]), r"\midrule"]
         for row in blocks[block.title].values():
-            lines.append(latex_row(map(escape_latex, [row.title, *accuracies(row, columns)])))
-    width = max(len(_columns(block)) for block in specification.blocks)
+            seeds = str(row.mean(CLEAN).seeds)
+            lines.append(latex_row(map(escape_latex, [row.title, *accuracies(row, columns), seeds])))
+    width = 1 + max(len(_columns(block)) for block in specification.blocks)
     caption = escape_latex(specification.caption)
     return (
         "\n".join([*LATEX_NEEDS, *latex_table(f"l*{{{width}}}{{r}}", lines, caption, label, [latex_notes(notes)])])
