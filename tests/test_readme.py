@@ -20,8 +20,8 @@ from robustbench_dec.running import trials
 from robustbench_dec.specs import protocol as protocols
 from robustbench_dec.specs import table as tables
 from robustbench_dec.store.results import Results
+from tests.support import ROOT, asked_by
 
-ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 REPRODUCTION = ROOT / "docs" / "reproduction.md"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -236,7 +236,7 @@ def test_no_other_number_of_the_readme_looks_measured(monkeypatch: pytest.Monkey
 
 def test_the_margins_of_table_2_are_those_of_the_leaderboard(tracked: Path) -> None:
     frame = pd.read_csv(tracked / "results" / "leaderboard.csv")
-    asked = frame[frame["table"] == "table2"]
+    asked = frame[asked_by(frame, "table2")]
     wide = asked.pivot_table(index=["dataset", "attack", "eps", "seed"], columns="method", values="robust_acc")
     by_seed = 100 * (wide["dec_fedtrack"] - wide["k_gt"]).dropna()
     said = pd.read_csv(tracked / "tables" / "table2-vs-paper.csv").query("attack != 'clean'")

@@ -11,8 +11,10 @@ line per kind of attack, from the baseline along the radii.
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from robustbench_dec import files, titles
@@ -31,6 +33,9 @@ from robustbench_dec.rendering.text import (
 from robustbench_dec.running.suite import Work
 from robustbench_dec.specs.table import BlockSpec, Spec
 from robustbench_dec.store.results import Results
+
+NAME_OFFSET, FAR = 12.0, 0.15
+"""Points from a mean to its radius' name; shares of a panel beyond which no other mean is near."""
 
 Rows = dict[float, Row]
 """By training radius; 0 is a method without y."""
@@ -126,24 +131,53 @@ def _latex(specification: Spec, blocks: dict[str, Rows], notes: Sequence[str], l
 
 
 def _tradeoff(specification: Spec, blocks: dict[str, Rows], stem: Path) -> dict[Path, bytes]:
-    """A panel for each data set: the middle radius of each attack against clean accuracy, mean over seeds."""
+    """A panel for each data set: the middle radius of each attack against clean accuracy, means and single seeds."""
     with style.sheet():
-        figure = Figure(figsize=(0.6 + 3.6 * len(blocks), 3.4), layout="constrained")
+        figure = Figure(figsize=(0.6 + 3.6 * len(blocks), 3.7), layout="constrained")
         for panel, block in zip(figure.subplots(1, len(blocks), squeeze=False)[0], specification.blocks, strict=True):
-            rows = blocks[block.title]
-            for attack, colour in zip(block.attacks, sns.color_palette("colorblind"), strict=False):
-                middle = column_title(attack.label, sorted(attack.eps)[len(attack.eps) // 2])
-                there = {radius: row for radius, row in rows.items() if row.mean(middle).seeds}
-                x = [100 * row.mean(CLEAN).mean for row in there.values()]
-                y = [100 * row.mean(middle).mean for row in there.values()]
-                panel.plot(x, y, color=colour, marker="o", markersize=3.5, linewidth=1, label=middle)
-                for radius, clean, robust in zip(there, x, y, strict=True):
-                    name = f"{radius:g}" if radius else titles.method(there[radius].method)
-                    panel.annotate(name, (clean, robust), (3, 3), textcoords="offset points", fontsize=6, color="0.3")
-                if 0.0 in there:
-                    panel.plot(x[0], y[0], marker="s", markersize=6, color=colour)
-            panel.set(title=block.title, xlabel="clean accuracy (%)", ylabel="accuracy under attack (%)")
-            panel.legend(loc="best")
-        note = "Numbers beside the points: radius of y in training. Square: the baseline without y. Means over seeds."
+            _panel(panel, block, blocks[block.title])
+        note = (
+            "Large: means over the seeds that finished; small: single seeds. Numbers: radius of y in training. "
+            "Square: the baseline without y."
+        )
         figure.supxlabel(note, fontsize=6.5, color="0.35", x=0.01, ha="left")
         return {stem.with_name(f"{stem.name}-tradeoff.{kind}"): style.drawn(figure, kind) for kind in ("png", "pdf")}
+
+
+def _panel(panel: Axes, block: BlockSpec, rows: Rows) -> None:
+    columns = [column_title(attack.label, sorted(attack.eps)[len(attack.eps) // 2]) for attack in block.attacks]
+    for name, colour in zip(columns, sns.color_palette("colorblind"), strict=False):
+        there = [row for row in rows.values() if row.mean(name).seeds]
+        x, y = ([100 * row.mean(measure).mean for row in there] for measure in (CLEAN, name))
+        panel.plot(x, y, color=colour, linewidth=1, label=name)
+        for radius, row in rows.items():
+            mark = "o" if radius else "s"
+            seeds = [seed for seed in row.measures.get(name, {}) if seed in row.measures[CLEAN]]
+            points = [[100 * row.measures[measure][seed] for seed in seeds] for measure in (CLEAN, name)]
+            panel.plot(*points, mark, color=colour, markersize=2.5, alpha=0.45, linewidth=0)
+            panel.plot(100 * row.mean(CLEAN).mean, 100 * row.mean(name).mean, mark, color=colour, markersize=5)
+    panel.margins(x=0.08, y=0.1)
+    _name_radii(panel, rows, columns)
+    panel.set(title=block.title, xlabel="clean accuracy (%)", ylabel="accuracy under attack (%)")
+    panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=len(columns), frameon=False, fontsize=7.5)
+
+
+def _name_radii(panel: Axes, rows: Rows, columns: Sequence[str]) -> None:
+    """One name for the points of a radius, at the highest, on the side that is away from the nearest other one."""
+    names, points = [], []
+    for radius, row in rows.items():
+        heights = [row.mean(name).mean for name in columns if row.mean(name).seeds]
+        if heights:
+            names.append(f"{radius:g}" if radius else titles.method(row.method))
+            points.append((100 * row.mean(CLEAN).mean, 100 * max(heights)))
+    spans = np.array([panel.get_xlim()[1] - panel.get_xlim()[0], panel.get_ylim()[1] - panel.get_ylim()[0]])
+    places = np.array(points) / spans
+    for name, point, place in zip(names, points, places, strict=True):
+        others = [place - other for other in places if (other != place).any()]
+        away = min(others, key=lambda gap: float(np.hypot(*gap)), default=np.array([0.0, 1.0]))
+        if np.hypot(*away) > FAR:
+            away = np.array([0.0, 1.0])
+        offset = NAME_OFFSET * away / np.hypot(*away)
+        panel.annotate(
+            name, point, tuple(offset), textcoords="offset points", fontsize=7, color="0.2", ha="center", va="center"
+        )

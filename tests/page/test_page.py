@@ -20,7 +20,7 @@ from robustbench_dec.leaderboard import labelled_rows
 from robustbench_dec.page import figures_and_links
 from robustbench_dec.specs import table as specs
 from robustbench_dec.store.results import Results
-from tests.support import ROOT, by_path
+from tests.support import ROOT, asked_by, by_path
 from tests.support import browser as chromium
 from tests.support.tiny import Made
 
@@ -267,7 +267,7 @@ def test_the_first_screen_shows_table_2(tab: chromium.Browser, address: str, row
     assert [head.split("\n")[1] for head in heads[2:7]] == ["δ = 0.1", "δ = 0.1", "δ = 0.1", "δ = 0.25", "δ ≤ 0.1"]
     assert {text.split("\n")[0] for text in column(tab, "network")} == {"K-GT", "Dec-FedTrack"}
     assert any("paper 74.7" in text for text in column(tab, "pgd"))
-    seeds = rows[rows["table"] == "table2"].groupby(["dataset", "method"])["seed"].nunique()
+    seeds = rows[asked_by(rows, "table2")].groupby(["dataset", "method"])["seed"].nunique()
     assert sorted(column(tab, "seeds")) == sorted(str(count) for count in seeds)
     bottom = tab.run("[...document.querySelectorAll('#rows tr.row')].at(-1).getBoundingClientRect().bottom")
     assert bottom <= 900  # both data sets, without scrolling
@@ -356,7 +356,7 @@ def test_filters_leave_what_was_asked_for(tab: chromium.Browser, address: str, r
     choose(tab, "q", "there is no such thing")
     assert column(tab, "model") == [] and "Reset" in tab.run("document.querySelector('#rows tbody').innerText")
     click(tab, "#reset")
-    assert len(column(tab, "model")) == (rows["table"] == "table2").sum()
+    assert len(column(tab, "model")) == asked_by(rows, "table2").sum()
 
 
 def test_two_thousand_rows_are_sorted_and_filtered(tab: chromium.Browser, tmp_path: Path, rows: pd.DataFrame) -> None:

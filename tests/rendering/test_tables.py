@@ -14,7 +14,7 @@ from robustbench_dec.leaderboard import gather as leaderboard
 from robustbench_dec.rendering import style
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store.results import Results
-from tests.support import ROOT, by_path, repository
+from tests.support import ROOT, asked_by, by_path, repository
 
 TABLES = [ROOT / path for path in repository.tracked("tables")]
 SPECIFIED = [path for path in TABLES if path.suffix == ".toml" and spec.layout(path) not in ("claims", "protocol")]
@@ -22,15 +22,16 @@ ATTACKED = [path for path in SPECIFIED if spec.read(path).blocks[0].attacks]
 RENDERED = [path for path in ATTACKED if path.with_suffix(".csv") in TABLES]
 BY_NETWORK = [path.stem for path in RENDERED if spec.read(path).layout == "networks"]
 BY_METHOD = [path.stem for path in RENDERED if spec.read(path).layout == "methods"]
-BY_ATTACK = [path.stem for path in RENDERED if path.stem not in (*BY_NETWORK, *BY_METHOD)]
+BY_RADIUS = [path.stem for path in RENDERED if spec.read(path).layout == "radius"]
+BY_ATTACK = [path.stem for path in RENDERED if path.stem not in (*BY_NETWORK, *BY_METHOD, *BY_RADIUS)]
 
 
-def test_table_2_is_committed() -> None:
-    assert "table2" in BY_ATTACK
+def test_table_2_and_its_rows_by_radius_are_committed() -> None:
+    assert "table2" in BY_ATTACK and "table2-radius" in BY_RADIUS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stem", [*BY_ATTACK, *BY_NETWORK, *BY_METHOD])
+@pytest.mark.parametrize("stem", [*BY_ATTACK, *BY_NETWORK, *BY_METHOD, *BY_RADIUS])
 def test_committed_tables_are_rebuilt_from_committed_results(
     stem: str, tracked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,7 +46,7 @@ def test_committed_tables_are_rebuilt_from_committed_results(
             assert (tmp_path / committed.name).read_bytes() == committed.read_bytes(), ending
 
 
-@pytest.mark.parametrize("stem", [*BY_ATTACK, *BY_NETWORK, *BY_METHOD])
+@pytest.mark.parametrize("stem", [*BY_ATTACK, *BY_NETWORK, *BY_METHOD, *BY_RADIUS])
 def test_the_committed_results_tell_the_runs_of_every_table(stem: str, tracked: Path) -> None:
     path = tracked / "tables" / f"{stem}.toml"
     assert set(Results(tracked / "results").tables()[stem].networks) == {
@@ -60,7 +61,7 @@ def test_every_number_of_a_committed_table_is_in_the_leaderboard(stem: str, trac
     asked = Results(tracked / "results").tables()[stem].cells
     pairs = zip(rows["run_id"], rows["cell"], strict=True)
     rows = rows[[cell in asked.get(run_id, ()) for run_id, cell in pairs]]  # not what others have added
-    assert rows["table"].str.split(";").map(lambda stems: path.stem in stems).all()
+    assert asked_by(rows, path.stem).all()
     means = rows.groupby(["dataset", "method", "attack", "eps"])["robust_acc"].mean()
     table = pd.read_csv(path.with_suffix(".csv"))
     table = table[(table["attack"] != "clean") & (table["seeds"] > 0)].set_index(["dataset", "method", "attack", "eps"])
@@ -87,7 +88,7 @@ def test_every_attacked_number_of_a_committed_table_by_network_is_in_the_leaderb
 def test_attacks_of_the_committed_table_are_sound(tracked: Path) -> None:
     """Accuracy falls with the radius, and PGD leaves at most half a point more than FGSM, in the mean over seeds."""
     rows = leaderboard.read(tracked / "results" / "leaderboard.csv")
-    rows = rows[rows["table"].str.split(";").map(lambda stems: "table2" in stems) & (rows["submitted"] == "")]
+    rows = rows[asked_by(rows, "table2") & (rows["submitted"] == "")]
     means = rows.groupby(["dataset", "method", "attack", "eps"])["robust_acc"].mean()
     for (dataset, method), _ in means.groupby(["dataset", "method"]):
         for attack in ("fgsm", "pgd", "uap"):

@@ -2,5 +2,12 @@
 
 from pathlib import Path
 
+import pandas as pd
+
 ROOT = Path(__file__).resolve().parents[2]
 """The repository."""
+
+
+def asked_by(rows: pd.DataFrame, stem: str) -> "pd.Series[bool]":
+    """Which rows of a leaderboard a table asked for, maybe beside others."""
+    return rows["table"].str.split(";").map(lambda stems: stem in stems)
