@@ -203,7 +203,9 @@ def radius_says() -> str:
                 f"{name} {means.min():.1f} to {means.max():.1f}, lowest at {means.idxmin():g}, highest at "
                 f"{means.idxmax():g}"
             )
-        lines.append(f"- {block}, over the training radii: {'; '.join(parts)}.")
+        fewest, most = int(ours["seeds"].min()), int(ours["seeds"].max())
+        seeds = f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds"
+        lines.append(f"- {block}, over the training radii, {seeds}: {'; '.join(parts)}.")
     return "\n".join(lines)
 
 

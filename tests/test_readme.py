@@ -16,7 +16,7 @@ from robustbench_dec import shelf
 from robustbench_dec.commands.app import app
 from robustbench_dec.leaderboard.gather import COLUMNS
 from robustbench_dec.rendering.text import with_parts
-from robustbench_dec.running import trials
+from robustbench_dec.running import suite, trials
 from robustbench_dec.specs import protocol as protocols
 from robustbench_dec.specs import table as tables
 from robustbench_dec.store.results import Results
@@ -178,8 +178,10 @@ def test_whether_a_run_diverges_is_decided_by_last_bits() -> None:
 
 def test_the_made_parts_follow_their_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     maker = fill(monkeypatch)
-    for name in ("protocol.md", "protocol.toml", "protocol-trials.csv", "table2.toml", "table2.csv"):
-        (tmp_path / name).write_bytes((maker.TABLES / name).read_bytes())
+    here = ["protocol.md", "protocol.toml", "protocol-trials.csv"]
+    here += [f"{stem}.{kind}" for stem in (maker.STEM, maker.BY_RADIUS) for kind in ("toml", "csv")]
+    for path in (*(maker.TABLES / name for name in here), maker.STRENGTH, maker.SAME_STEPS):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
     held = pd.read_csv(tmp_path / "table2.csv")
     held["seeds"] = 6
     held.loc[(held["dataset"] == "mnist") & (held["method"] == "dec_fedtrack"), "seeds"] = 5
@@ -190,6 +192,8 @@ def test_the_made_parts_follow_their_files(monkeypatch: pytest.MonkeyPatch, tmp_
     found.loc["cifar10", "pgd", 0.003] = [1.9, -1.25, *[float("nan")] * 4, 1, "undecided"]
     found.to_csv(tmp_path / "table2-vs-paper.csv")
     monkeypatch.setattr(maker, "TABLES", tmp_path)
+    for name in ("STRENGTH", "SAME_STEPS"):
+        monkeypatch.setattr(maker, name, tmp_path / getattr(maker, name).name)
     monkeypatch.setattr(maker, "unmade", lambda: [])
     before = {name: part() for name, part in maker.PARTS.items()}
     assert "over seeds: 6, but Dec-FedTrack on MNIST 5." in before["results"].replace("\n", " ")
@@ -197,10 +201,17 @@ def test_the_made_parts_follow_their_files(monkeypatch: pytest.MonkeyPatch, tmp_
     assert "| CIFAR-10 | PGD δ=0.003 | +1.9 | -1.2 | -- | -- | undecided |" in before["margins"]
     assert "MNIST: of 9 attacked columns 1 reproduced, 0 not reproduced, 8 undecided" in before["verdict"]
     assert "- K-GT on MNIST, seed 4, diverged in round 12 (loss 251)." in before["diverged"].splitlines()
-    changes = {"table2.csv": "mean", "table2-vs-paper.csv": "margin", "protocol-trials.csv": "clean"}
-    for name, column in changes.items():
+    changes = {
+        "table2.csv": ["mean"],
+        "table2-vs-paper.csv": ["margin"],
+        "protocol-trials.csv": ["clean"],
+        "table2-radius.csv": ["mean"],
+        "attack_strength.csv": ["changed", "points_below_table"],
+        "same_steps.csv": ["accuracy"],
+    }
+    for name, columns in changes.items():
         frame = pd.read_csv(tmp_path / name)
-        frame[column] -= 0.1
+        frame.loc[::2, columns] -= 0.1
         frame.to_csv(tmp_path / name, index=False)
     board = pd.read_csv(maker.RESULTS.leaderboard, keep_default_na=False)
     board.assign(reliability_flags="not_converged").to_csv(tmp_path / "leaderboard.csv", index=False)
@@ -213,6 +224,22 @@ def test_the_minutes_of_table_2_are_those_of_the_times() -> None:
     clock = pd.read_csv(ROOT / "benchmarks" / "reproduced_times.csv").set_index("command")["clock_seconds"]
     minutes, seeds = clock["make table2"] / 60, len(tables.read(ROOT / "tables" / "table2.toml").seeds)
     assert f"| [{minutes:.0f}; {seeds * minutes:.0f}](docs/reproduction.md#made-anew) |" in README.read_text()
+
+
+def test_the_minutes_of_the_table_by_radius_are_those_of_the_times(tracked: Path) -> None:
+    spent = (
+        pd.read_csv(ROOT / "benchmarks" / "reproduced_times.csv").set_index("command").loc["make radius RESULTS=out"]
+    )
+    assert f"| {spent['clock_seconds'] / 60:.0f}, beside Table 2 |" in README.read_text()
+    others = {run.id for _, run in tables.read(ROOT / "tables" / "table2.toml").runs()}
+    results, work = Results(tracked / "results"), suite.listed(tables.read(ROOT / "tables" / "table2-radius.toml"))
+    alone = [item for item in work if item.run.id not in others]
+    homes = [(item, home) for item in alone if (home := results.run(item.run.id)).exists]
+    seconds = sum(
+        home.record.wall_s + sum(home.cell(it.key).record.wall_s for it in item.cells) for item, home in homes
+    )
+    assert (len(alone), round(seconds)) == (spent["runs"], spent["core_seconds"])
+    assert len(alone) - len(homes) == 4 and "of which four diverged" in flat(REPRODUCTION)
 
 
 def test_no_verdict_is_given_before_all_runs_are_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

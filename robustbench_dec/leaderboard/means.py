@@ -1,14 +1,12 @@
 """Means over seeds."""
 
 from collections.abc import Iterable
-from math import nan
+from math import fsum, nan, sqrt
 from typing import NamedTuple, Self
-
-import numpy as np
 
 
 class Mean(NamedTuple):
-    """Mean and standard deviation of some seeds, in the unit of what it was made from."""
+    """Mean and standard deviation of some seeds, in the unit of what it was made from; the seeds' order is nothing."""
 
     mean: float = nan  # where no seed has been measured
     std: float = nan  # below two seeds
@@ -16,7 +14,9 @@ class Mean(NamedTuple):
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Self:
-        array = np.array(list(values))
-        if not array.size:
+        numbers = list(values)
+        if not numbers:
             return cls()
-        return cls(float(array.mean()), float(array.std(ddof=1)) if array.size > 1 else nan, array.size)
+        n = len(numbers)
+        mean = fsum(numbers) / n  # the exact sum, rounded once
+        return cls(mean, sqrt(fsum((x - mean) ** 2 for x in numbers) / (n - 1)) if n > 1 else nan, n)

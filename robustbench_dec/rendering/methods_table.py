@@ -173,7 +173,7 @@ def accuracies(row: Row, columns: Sequence[str]) -> list[str]:
     for name in columns:
         mean = row.mean(name)
         spread = f" ± {100 * mean.std:.1f}" if mean.seeds > 1 else ""
-        texts.append(f"{100 * mean.mean:.1f}{spread}" if mean.seeds else "--")
+        texts.append(f"{100 * round(mean.mean, 6):.1f}{spread}" if mean.seeds else "--")  # as in the CSV
     return texts
 
 

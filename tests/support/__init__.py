@@ -10,4 +10,4 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def asked_by(rows: pd.DataFrame, stem: str) -> "pd.Series[bool]":
     """Which rows of a leaderboard a table asked for, maybe beside others."""
-    return rows["table"].str.split(";").map(lambda stems: stem in stems)
+    return rows["table"].fillna("").str.split(";").map(lambda stems: stem in stems)
