@@ -1,12 +1,13 @@
 """Are Table 2's attacks at full strength? The table's stored outcomes against stronger versions of its attacks.
 
-    python benchmarks/attack_strength.py [--seed 0] [--dataset mnist] [--method k_gt] [--change "steps ="]
+    python benchmarks/attack_strength.py [--seed 0] [--dataset mnist] [--method k_gt] [--kind twice]
 
 On the networks that Table 2's runs keep: PGD with twice the steps on the first test images, UAP with twice the steps
 (of its search too) on all of them, both at every radius of the table; on a method's first network also UAP at the
-middle radius as an ascent from y = 0 by sign steps, by Adam and by SGA alone. What the table has on the same images
-comes from its cells. Cells are kept in out/strength, so that a run that was stopped goes on. Writes
-benchmarks/attack_strength.csv; rows that are not asked for stay if they are about today's networks and attacks.
+middle radius with four times the steps, and as an ascent from y = 0 by sign steps, by Adam and by SGA alone. What the
+table has on the same images comes from its cells. Cells are kept in out/strength, so that a run that was stopped goes
+on. Writes benchmarks/attack_strength.csv; rows that are not asked for stay if they are about today's networks and
+attacks.
 """
 
 import argparse
@@ -25,13 +26,13 @@ from robustbench_dec.store.results import Results, Run
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "benchmarks" / "attack_strength.csv"
-KEYS = ["dataset", "method", "seed", "attack", "eps", "change", "checkpoint"]
+KEYS = ["dataset", "method", "seed", "attack", "eps", "kind", "change", "checkpoint"]
 ALONE: dict[str, Any] = {"search": 0, "restarts": 1, "anchor": None}
-ASCENTS: list[dict[str, Any]] = [
-    ALONE | {"step": "sign", "rel_alpha": 0.05, "decay": False, "sga": 0},
-    ALONE | {"step": "adam", "rel_alpha": 0.1, "decay": False, "sga": 0},
-    ALONE | {"step": "sign", "rel_alpha": 0.1, "decay": False, "sga": 1},
-]
+ASCENTS: dict[str, dict[str, Any]] = {
+    "sign steps alone": ALONE | {"step": "sign", "rel_alpha": 0.05, "decay": False, "sga": 0},
+    "Adam alone": ALONE | {"step": "adam", "rel_alpha": 0.1, "decay": False, "sga": 0},
+    "SGA alone": ALONE | {"step": "sign", "rel_alpha": 0.1, "decay": False, "sga": 1},
+}
 FIRST = 1000
 """Test images that PGD attacks; a universal perturbation costs no more on all of them."""
 
@@ -43,6 +44,7 @@ class Job(NamedTuple):
     home: Run
     asked: specs.AttackSpec
     changed: specs.AttackSpec
+    kind: str
 
     @property
     def change(self) -> str:
@@ -54,7 +56,7 @@ class Job(NamedTuple):
     def keys(self) -> list[tuple[Any, ...]]:
         run, sha256 = self.item.run, self.home.record.checkpoint_sha256[:12]
         what = (run.data_set, run.method, run.seed, self.asked.name)
-        return [(*what, attack.eps, self.change, sha256) for attack in self.changed.build()]
+        return [(*what, attack.eps, self.kind, self.change, sha256) for attack in self.changed.build()]
 
     def rows(self, strength: Results, problem: Classifier) -> Iterator[list[Any]]:
         """What the table has, what the changed attack leaves right, and by how many points that is less."""
@@ -78,19 +80,24 @@ def jobs(table: specs.Spec, results: Results) -> Iterator[Job]:
             continue
         seen.add((item.run.data_set, item.run.method))
         for asked in item.block.attacks:
-            for changed in stronger(asked, others=first):
-                yield Job(item, home, asked, changed)
+            for kind, changed in stronger(asked, others=first).items():
+                yield Job(item, home, asked, changed, kind)
 
 
-def stronger(asked: specs.AttackSpec, others: bool) -> list[specs.AttackSpec]:
-    """The same attack with changes that should not matter if it has converged; other ascents at one radius."""
+def stronger(asked: specs.AttackSpec, others: bool) -> dict[str, specs.AttackSpec]:
+    """The attack with changes that should not matter if it has converged, and other ascents at one radius, by kind."""
     if asked.name == "fgsm":
-        return []
+        return {}
     usual = asked.build()[0].settings()
-    changes: list[dict[str, Any]] = [{name: 2 * usual[name] for name in ("steps", "search") if name in usual}]
+
+    def times(k: int) -> dict[str, Any]:
+        return {name: k * usual[name] for name in ("steps", "search") if name in usual}
+
+    changes = {"twice the steps": times(2)}
     if asked.name == "uap" and others:
-        changes += [{"eps": [asked.eps[len(asked.eps) // 2]]} | ascent for ascent in ASCENTS]
-    return [asked.model_copy(update=change) for change in changes]
+        middle = {"eps": [asked.eps[len(asked.eps) // 2]]}
+        changes |= {kind: middle | change for kind, change in {"four times the steps": times(4), **ASCENTS}.items()}
+    return {kind: asked.model_copy(update=change) for kind, change in changes.items()}
 
 
 def main() -> None:
@@ -99,7 +106,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, action="append", help="only these")
     parser.add_argument("--dataset", help="only this one")
     parser.add_argument("--method", help="only this one")
-    parser.add_argument("--change", default="", help="only changes whose description has this in it")
+    parser.add_argument("--kind", default="", help="only changes whose kind has this in it, such as twice")
     arguments = parser.parse_args()
     strength, all_jobs = Results(ROOT / "out" / "strength"), list(jobs(table2(), Results(arguments.results)))
     chosen = [
@@ -108,7 +115,7 @@ def main() -> None:
         if arguments.seed is None or job.item.run.seed in arguments.seed
         if arguments.dataset in (None, job.item.run.data_set)
         if arguments.method in (None, job.item.run.method)
-        if arguments.change in job.change
+        if arguments.kind in job.kind
     ]
     known = {key for job in all_jobs for key in job.keys}
     for job in bars.bar(chosen, desc="attack strength", unit="attack"):
