@@ -7,7 +7,8 @@ On the networks that Table 2's runs keep: PGD with twice the steps on the first 
 middle radius with four times the steps, and as an ascent from y = 0 by sign steps, by Adam and by SGA alone. What the
 table has on the same images comes from its cells. Cells are kept in out/strength, so that a run that was stopped goes
 on. Writes benchmarks/attack_strength.csv; rows that are not asked for stay if they are about today's networks and
-attacks.
+attacks. With --publish UAP's cells with twice the steps go to the runs of Table 2 and on the leaderboard's list, as the
+suite's own: they count in every worst case, and the table's cells above them by more than a point get a flag.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from robustbench_dec import bars, files
 from robustbench_dec.problem import Classifier
 from robustbench_dec.running import cells, suite
 from robustbench_dec.specs import table as specs
-from robustbench_dec.store import locks, zoo
+from robustbench_dec.store import locks, publishing, zoo
 from robustbench_dec.store.results import Results, Run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,6 +34,7 @@ ASCENTS: dict[str, dict[str, Any]] = {
     "Adam alone": ALONE | {"step": "adam", "rel_alpha": 0.1, "decay": False, "sga": 0},
     "SGA alone": ALONE | {"step": "sign", "rel_alpha": 0.1, "decay": False, "sga": 1},
 }
+TWICE = "twice the steps"
 FIRST = 1000
 """Test images that PGD attacks; a universal perturbation costs no more on all of them."""
 
@@ -58,16 +60,20 @@ class Job(NamedTuple):
         what = (run.data_set, run.method, run.seed, self.asked.name)
         return [(*what, attack.eps, self.kind, self.change, sha256) for attack in self.changed.build()]
 
+    @property
+    def requests(self) -> list[cells.Request]:
+        n = FIRST if self.asked.name == "pgd" else None
+        return [cells.Request(self.asked.name, attack, self.item.run.seed, n) for attack in self.changed.build()]
+
     def rows(self, strength: Results, problem: Classifier) -> Iterator[list[Any]]:
         """What the table has, what the changed attack leaves right, and by how many points that is less."""
-        run, n = self.item.run, FIRST if self.asked.name == "pgd" else None
+        run, wanted = self.item.run, self.requests
         stored = {request.attack.eps: request for request in self.item.cells if request.name == self.asked.name}
-        wanted = [cells.Request(self.asked.name, attack, run.seed, n) for attack in self.changed.build()]
         elsewhere, entry = strength.run(run.id), zoo.of_run(self.home)
         elsewhere.adopt(entry.record)
         found = cells.attack(elsewhere, wanted, problem=problem, model=entry.model())
         for key, record in zip(self.keys, found, strict=True):
-            before = self.home.cell(stored[record.eps].key).record.right[:n].double().mean().item()
+            before = self.home.cell(stored[record.eps].key).record.right[: len(record.right)].double().mean().item()
             after = record.right.double().mean().item()
             yield [*key, len(record.right), round(before, 6), round(after, 6), round(100 * (before - after), 2)]
 
@@ -93,7 +99,7 @@ def stronger(asked: specs.AttackSpec, others: bool) -> dict[str, specs.AttackSpe
     def times(k: int) -> dict[str, Any]:
         return {name: k * usual[name] for name in ("steps", "search") if name in usual}
 
-    changes = {"twice the steps": times(2)}
+    changes = {TWICE: times(2)}
     if asked.name == "uap" and others:
         middle = {"eps": [asked.eps[len(asked.eps) // 2]]}
         changes |= {kind: middle | change for kind, change in {"four times the steps": times(4), **ASCENTS}.items()}
@@ -107,8 +113,12 @@ def main() -> None:
     parser.add_argument("--dataset", help="only this one")
     parser.add_argument("--method", help="only this one")
     parser.add_argument("--kind", default="", help="only changes whose kind has this in it, such as twice")
+    parser.add_argument(
+        "--publish", action="store_true", help="put UAP's cells with twice the steps on the leaderboard"
+    )
     arguments = parser.parse_args()
-    strength, all_jobs = Results(ROOT / "out" / "strength"), list(jobs(table2(), Results(arguments.results)))
+    results, strength = Results(arguments.results), Results(ROOT / "out" / "strength")
+    all_jobs = list(jobs(table2(), results))
     chosen = [
         job
         for job in all_jobs
@@ -121,6 +131,19 @@ def main() -> None:
     for job in bars.bar(chosen, desc="attack strength", unit="attack"):
         problem = cast(Classifier, job.item.run.build_problem())
         write(list(job.rows(strength, problem)), known)
+    if arguments.publish:
+        publish([job for job in chosen if job.asked.name == "uap" and job.kind == TWICE], strength, results)
+
+
+def publish(done: list[Job], strength: Results, results: Results) -> None:
+    """Copy cells to their runs, and put them on the list; `robustbench-dec render` then shows them."""
+    with results.claim_leaderboard():
+        there = []
+        for job in done:
+            for request in job.requests:
+                strength.run(job.home.id).cell(request.key).copy_to(job.home)
+                there.append(job.home.cell(request.key))
+        files.write_bytes(results.publication, publishing.with_own(results, there).content())
 
 
 def table2() -> specs.Spec:

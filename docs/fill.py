@@ -19,7 +19,7 @@ from robustbench_dec import files, titles
 from robustbench_dec.rendering.blocks import column_title
 from robustbench_dec.rendering.text import grid, with_parts
 from robustbench_dec.rendering.verdicts import Verdict
-from robustbench_dec.running import trials
+from robustbench_dec.running import suite, trials
 from robustbench_dec.specs import protocol as protocols
 from robustbench_dec.specs import table as specs
 from robustbench_dec.store.results import Results
@@ -155,7 +155,13 @@ def verdict() -> str:
 def converged() -> str:
     """How many cells of iterated attacks were still getting further when they ended, by attack."""
     rows = pd.read_csv(RESULTS.leaderboard, keep_default_na=False)
-    rows = rows[(rows["table"].str.split(";").map(lambda stems: STEM in stems)) & (rows["attack"] != "fgsm")]
+    asked = {
+        (item.run.id, request.key.stem)
+        for item in suite.listed(specs.read(TABLES / f"{STEM}.toml"))
+        for request in item.cells
+        if request.name != "fgsm"
+    }
+    rows = rows[[pair in asked for pair in zip(rows["run_id"], rows["cell"], strict=True)]]
     lines = []
     for attack, cells in rows.groupby("attack"):
         moved = int(cells["reliability_flags"].str.contains("not_converged").sum())

@@ -19,6 +19,12 @@ from robustbench_dec.store.records import CellRecord, RunRecord
 TOLERANCE = 0.5
 """Points by which an iterated attack may miss its one-step form, or more steps fewer: a few images are chance."""
 
+DOUBLING = 1.0
+"""Points by which an attack that has converged may fall with at least twice the steps."""
+
+BUDGET = ("eps", "steps", "search", "alpha", "std", "y_sha256")
+"""Settings that say how far and how long an attack goes, or follow from that; all others say which attack it is."""
+
 ZERO_SHARE = 0.1
 """The share of zero gradients above which an attack was blind."""
 
@@ -37,7 +43,8 @@ FLAGS: Mapping[str, str] = {
     "model": "the attack changed its copy of the network",
     "passes": "the attack asked the network more often than allowed, and images stayed as they were",
     "short_steps": "the attack's steps together are shorter than its radius",
-    "not_converged": "the attack was still getting further in the last quarter of its steps",
+    "not_converged": "the attack was still getting further in the last quarter of its steps, or gets over "
+    f"{DOUBLING:g} point further with twice as many",
     "black_box_wins": "an attack without gradients breaks images that this one, with gradients, leaves right",
     "unbounded": "an attack that may turn every image into any other leaves some right",
     "gradient": "the network's gradient is not the one of its answers",
@@ -56,7 +63,7 @@ class Point:
     norm: str = "Linf"
     universal: bool = False
     steps: int | None = None
-    settings: str = ""  # all but eps, steps and what follows from them
+    settings: str = ""  # all but those in BUDGET
     n_examples: int | None = None
     classes: int | None = None
     rarest: float | None = None  # share of the rarest class
@@ -112,7 +119,7 @@ def of_cell(run: RunRecord, cell: CellRecord) -> Point:
     """What an attack cell and its run say."""
     settings = cell.settings
     steps = settings.get("steps")
-    rest = {name: value for name, value in settings.items() if name not in ("eps", "steps", "alpha", "std", "y_sha256")}
+    rest = {name: value for name, value in settings.items() if name not in BUDGET}
     return Point(
         model=cell.run_id,
         attack=cell.attack,
@@ -153,7 +160,7 @@ def sentence(finding: Finding) -> str:
         broken = int((point.right[:n] & ~other.right[:n]).sum())
         return f"{where}; {other.attack}, which asks for no gradient, breaks {broken} images that it leaves right"
     if other is not None:
-        steps = f" with {other.steps} steps" if finding.flag == "weaker_with_more_steps" else ""
+        steps = f" with {other.steps} steps" if finding.flag in ("weaker_with_more_steps", "not_converged") else ""
         return f"{where} is above {100 * (finding.limit or 0):.2f} of {other.attack} at eps {other.eps:g}{steps}"
     if finding.flag == "rises":
         return f"{where} is above {100 * (finding.limit or 0):.2f} without attack"
@@ -176,6 +183,8 @@ def _judge(point: Point, rivals: Iterable[Point]) -> Iterable[Finding]:
         yield from _weaker("weaker_than_one_step", point, one_step)
     fewer = [r for r in same if r.eps == point.eps and (r.steps or 0) < (point.steps or 0) and r.steps is not None]
     yield from _weaker("weaker_with_more_steps", point, fewer)
+    longer = [r for r in same if r.eps == point.eps and r.steps and point.steps and r.steps >= 2 * point.steps]
+    yield from _weaker("not_converged", point, longer, DOUBLING)
     if point.zeros is not None and point.zeros > ZERO_SHARE:
         yield Finding(point, "zero_gradients", point.accuracy, limit=ZERO_SHARE)
     yield from _black_box_wins(point, rivals)
@@ -218,10 +227,10 @@ def _black_box_wins(point: Point, rivals: Iterable[Point]) -> Iterable[Finding]:
             return
 
 
-def _weaker(flag: str, point: Point, others: Sequence[Point]) -> Iterable[Finding]:
+def _weaker(flag: str, point: Point, others: Sequence[Point], tolerance: float = TOLERANCE) -> Iterable[Finding]:
     for other in others:
         pair = _paired(point, other)
-        if pair is not None and pair[0] > pair[1] + TOLERANCE / 100 + 1e-9:
+        if pair is not None and pair[0] > pair[1] + tolerance / 100 + 1e-9:
             yield Finding(point, flag, pair[0], other, pair[1])
             return
 

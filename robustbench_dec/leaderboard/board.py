@@ -131,7 +131,7 @@ def _block(dataset: str, norm: str, frame: pd.DataFrame, runs: Mapping[str, Run]
         mine = rows[rows["submitter"] == ""]
         alone = shown.loc[shown["method"] == rows["method"].iloc[0], "setup"].nunique() == 1
         paper = record.paper.get(dataset, {}).get(rows["method"].iloc[0], {}) if alone else {}
-        network = _network(rows, rows if mine.empty else mine, columns, norm, runs, paper)
+        network = _network(rows, rows if mine.empty else mine, columns, norm, runs, paper, record.cells)
         called = {record.networks[run_id] for run_id in rows["run_id"] if run_id in record.networks}
         networks.append(replace(network, title=called.pop()) if len(called) == 1 else network)
     return Block(dataset, norm, tuple(columns), tuple(_marked(networks)))
@@ -144,6 +144,7 @@ def _network(
     norm: str,
     runs: Mapping[str, Run],
     paper: Mapping[str, float],
+    asked: Mapping[str, Sequence[str]],
 ) -> Network:
     first = own.iloc[0]
     most = own[own["n_examples"] == own["n_examples"].max()].drop_duplicates("run_id")
@@ -160,7 +161,9 @@ def _network(
         worst_node=min((each.clean.node_min for each in classifiers), default=None),
         clean=_entry(most, "clean_acc", _share(paper, titles.CLEAN)),
         attacks={
-            column.key: _attacked(own, column, _share(paper, column.key)) for column in columns if _there(own, column)
+            column.key: _attacked(own, column, _share(paper, column.key), asked)
+            for column in columns
+            if _there(own, column)
         },
         worst=_worst_cases(rows, own, norm, runs),
     )
@@ -174,9 +177,12 @@ def _share(paper: Mapping[str, float], key: str) -> float | None:
     return paper[key] / 100 if key in paper else None
 
 
-def _attacked(rows: pd.DataFrame, column: Column, paper: float | None) -> Entry:
-    """Of several variants of an attack the one on the most images, then the strongest."""
+def _attacked(rows: pd.DataFrame, column: Column, paper: float | None, asked: Mapping[str, Sequence[str]]) -> Entry:
+    """Of several variants of an attack the table's own; else the one on the most images, then the strongest."""
     here = rows[(rows["attack"] == column.attack) & (rows["eps"] == column.eps)]
+    pairs = zip(here["run_id"], here["cell"], strict=True)
+    of_table = here[[cell in asked.get(run_id, ()) for run_id, cell in pairs]]
+    here = here if of_table.empty else of_table
     variants = [variant for _, variant in here.groupby("strength", sort=True)]
     best = min(variants, key=lambda variant: (-variant["n_examples"].iloc[0], variant["robust_acc"].mean()))
     return _entry(best, "robust_acc", paper, label=best["attack_label"].iloc[0])

@@ -16,6 +16,7 @@ from robustbench_dec.rendering import against_paper, blocks
 from robustbench_dec.rendering import report as rendering
 from robustbench_dec.specs import table as spec
 from robustbench_dec.store.bits import pack
+from robustbench_dec.store.results import Results
 from tests.support import ROOT, by_path
 from tests.support.tiny import Made
 
@@ -65,6 +66,13 @@ def test_an_attack_without_bounds_reaches_0() -> None:
             [point("uap", 0.1, 0.7, steps=5, universal=True), point("uap", 0.1, 0.8, steps=50, universal=True)],
             [("uap", 0.1, "weaker_with_more_steps")],
         ),
+        (
+            [point("uap", 0.1, 0.72, steps=250, universal=True), point("uap", 0.1, 0.7, steps=500, universal=True)],
+            [("uap", 0.1, "not_converged")],
+        ),
+        ([point("uap", 0.1, 0.71, steps=250, universal=True), point("uap", 0.1, 0.7, steps=500, universal=True)], []),
+        ([point("uap", 0.1, 0.8, steps=300, universal=True), point("uap", 0.1, 0.7, steps=500, universal=True)], []),
+        ([point("uap", 0.1, 0.8, steps=250, universal=True), point("uap", 0.2, 0.7, steps=500, universal=True)], []),
         ([point("x", 0.1, 0.7, steps=5, settings="a"), point("x", 0.1, 0.8, steps=50, settings="b")], []),
         ([point("fgsm", 0.1, 0.8, zeros=0.3)], [("fgsm", 0.1, "zero_gradients")]),
         ([point("fgsm", 0.1, 0.8, zeros=0.1)], []),
@@ -79,6 +87,16 @@ def test_an_attack_without_bounds_reaches_0() -> None:
 def test_what_is_flagged(points: list[Point], flags: list[tuple[str, float, str]]) -> None:
     assert found(*points) == flags
     assert found(*reversed(points)) == list(reversed(flags)) or len(flags) > 1
+
+
+def test_a_longer_search_belongs_to_more_steps(made: Made) -> None:
+    """Twice the steps of a UAP are twice its search too: the same attack, longer."""
+    (run,) = (run for run in Results(made.results).runs() if run.id == made.folders[0].name)
+    (cell,) = list(run.cells())[:1]
+    longer = cell.record.model_copy(update={"settings": cell.record.settings | {"search": 60, "steps": 500}})
+    other = cell.record.model_copy(update={"settings": cell.record.settings | {"batch": 7}})
+    assert audit.of_cell(run.record, longer).settings == audit.of_cell(run.record, cell.record).settings
+    assert audit.of_cell(run.record, other).settings != audit.of_cell(run.record, cell.record).settings
 
 
 def test_attacks_on_different_numbers_of_images_are_compared_on_those_of_both() -> None:
