@@ -11,12 +11,15 @@ from collections import Counter
 from collections.abc import Callable
 from math import isnan
 from pathlib import Path
+from statistics import fmean
 from typing import get_args
 
 import pandas as pd
 
 from robustbench_dec import files, titles
+from robustbench_dec.rendering import methods_table, radius_table
 from robustbench_dec.rendering.blocks import column_title
+from robustbench_dec.rendering.methods_table import CLEAN, WORST
 from robustbench_dec.rendering.text import grid, with_parts
 from robustbench_dec.rendering.verdicts import Verdict
 from robustbench_dec.running import suite, trials
@@ -67,9 +70,9 @@ def results() -> str:
             entries = [held.loc[(dataset, method, *column)] for column in radii.items()]
             body.append([titles.method(method), *(_percent(entry["mean"], entry["std"]) for entry in entries)])
         margins = [paired.loc[(dataset, *column)] for column in radii.items()]
-        body.append(
-            ["difference, on the seeds of both", *(_spread(f"{row['margin']:+.1f}", row["std"]) for row in margins)]
-        )
+        both = sorted(set.intersection(*({*seeds} for seeds in _finished(dataset).values())))
+        words = f"difference, on {_listed(both)}" if both else "difference"
+        body.append([words, *(_spread(f"{row['margin']:+.1f}", row["std"]) for row in margins)])
     lost = "; ".join(
         f"{titles.method(method)} on {titles.dataset(data_set)} with {_listed(seeds)}"
         for (data_set, method), seeds in _lost().items()
@@ -77,8 +80,26 @@ def results() -> str:
     spread = f"Test accuracy in percent, mean ± standard deviation over seeds: {_seeds(held['seeds'])}."
     if lost:
         spread = f"{spread} Diverged: {lost}."
-    below = textwrap.fill(f"{verdict()} {_not_converged()}", WIDTH, break_on_hyphens=False)
+    below = textwrap.fill(f"{verdict()} {_step_sizes()}{_not_converged()}", WIDTH, break_on_hyphens=False)
     return f"{textwrap.fill(spread, WIDTH, break_on_hyphens=False)}\n\n{grid(head, body)}\n\n{below}"
+
+
+def _finished(dataset: str) -> dict[str, list[int]]:
+    """The seeds of the runs that finished on a data set, by method."""
+    seeds: dict[str, list[int]] = {method: [] for method in METHODS}
+    for _, run in specs.read(TABLES / f"{STEM}.toml").runs():
+        if run.data_set == dataset and RESULTS.run(run.id).exists:
+            seeds[run.method].append(run.seed)
+    return seeds
+
+
+def _step_sizes() -> str:
+    """On which data sets the search gave the methods different step sizes in x."""
+    trainers: dict[str, set[tuple[object, ...]]] = {}
+    for _, run in specs.read(TABLES / f"{STEM}.toml").runs():
+        trainers.setdefault(run.data_set, set()).add(tuple(run.trainer_settings[name] for name in ("eta_c", "eta_s")))
+    apart = [titles.dataset(dataset) for dataset, points in trainers.items() if len(points) > 1]
+    return f"On {' and '.join(apart)} the methods' step sizes differ too. " if apart else ""
 
 
 def _not_converged() -> str:
@@ -192,51 +213,62 @@ def choice() -> str:
     rules = protocols.read(TABLES / "protocol.toml")
     done = trials.read(TABLES / rules.trials_file)
     full = done[done["stage"] == "full"].set_index(["block", "method", "trial"])
-    body = []
+    body, notes = [], list[str]()
     for (block, method), taken in trials.choice(rules, done).items():
         point = ", ".join(f"{name} {value:g}" for name, value in taken.point.items())
         held = full.loc[(block, method, taken.number)]
         accuracies = [f"{100 * held['clean']:.1f}", f"{100 * held['score']:.1f}"]
         body.append([block, titles.method(method), taken.candidate.title, str(taken.number), point, *accuracies])
-    return grid(["data set", "method", "data handling", "trial", "settings", "clean, held out", "score"], body)
+        best = done[(done["stage"] == "full") & (done["block"] == block)]["clean"].max()
+        if held["clean"] < best - rules.clean_within:
+            notes.append(
+                f"No trial of {titles.method(method)} on {block} is within a point of the highest clean accuracy, "
+                f"{100 * best:.1f}: by the rule it takes the one with its own highest, whatever its score."
+            )
+    table = grid(["data set", "method", "data handling", "trial", "settings", "clean, held out", "score"], body)
+    return "\n\n".join([table, *notes])
 
 
 def radius() -> str:
     """Dec-FedTrack by its training radius: clean, each attack at its middle radius, and the worst case of all."""
-    found = _by_radius()
-    head = ["data set", "radius in training", "clean", *SHOWN, "worst case", "seeds"]
+    head = ["data set", "radius in training", CLEAN, *SHOWN, WORST, "seeds"]
     body = []
-    for block, attacks in _middle().items():
-        for (method, rho), rows in found.loc[block].groupby(level=["method", "training_radius"], sort=False):
-            held = rows.droplevel(["method", "training_radius"])
-            numbers = [held.loc[name] for name in ("clean", *attacks, "worst case")]
-            texts = [_percent(number["mean"], number["std"]) for number in numbers]
-            who = f"{rho:g}" if rho else f"none ({titles.method(method)})"
-            body.append([block, who, *texts, str(int(numbers[0]["seeds"]))])
+    for block, rows in _by_radius().items():
+        for rho, row in rows.items():
+            who = f"{rho:g}" if rho else f"none ({titles.method(row.method)})"
+            texts = methods_table.accuracies(row, (CLEAN, *_middle()[block], WORST))
+            body.append([block, who, *texts, radius_table.seeds_of(row)])
     return grid(head, body)
 
 
 def radius_says() -> str:
-    """For each data set and column, at which radius the mean is highest, and how far the radii lie apart."""
+    """For each data set and column the radii with the lowest and the highest mean, over the seeds of all of them."""
     lines = []
-    for block, attacks in _middle().items():
-        held = _by_radius().loc[block].reset_index()
-        ours = held[held["training_radius"] > 0].set_index("training_radius")
-        parts = []
-        for name in ("clean", *attacks, "worst case"):
-            means = 100 * ours.loc[ours["measure"] == name, "mean"].dropna()
-            parts.append(
-                f"{name} {means.min():.1f} to {means.max():.1f}, lowest at {means.idxmin():g}, highest at "
-                f"{means.idxmax():g}"
+    for block, rows in _by_radius().items():
+        ours = {rho: row.measures for rho, row in rows.items() if rho}
+        common = set.intersection(*({*measures[CLEAN]} for measures in ours.values()))
+        if len(common) < 2:
+            finished = _listed(sorted(common)) if common else "no seed"
+            lines.append(
+                f"- {block}: rows rest on different seeds, only {finished} finished at all radii; nothing is said."
             )
-        fewest, most = int(ours["seeds"].min()), int(ours["seeds"].max())
-        seeds = f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds"
-        lines.append(f"- {block}, over the training radii, {seeds}: {'; '.join(parts)}.")
+            continue
+        parts = []
+        for name in (CLEAN, *_middle()[block], WORST):
+            seeds = {rho: [measures[name][seed] for seed in common] for rho, measures in ours.items()}
+            means = {rho: 100 * round(fmean(values), 6) for rho, values in seeds.items()}
+            low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+            words = "" if min(seeds[high]) > max(seeds[low]) else ", ranges over the seeds meet"
+            parts.append(f"{name} {means[low]:.1f} at {low:g}, {means[high]:.1f} at {high:g}{words}")
+        lines.append(f"- {block}, lowest and highest over {_listed(sorted(common))}: {'; '.join(parts)}.")
     return "\n".join(lines)
 
 
-def _by_radius() -> pd.DataFrame:
-    return pd.read_csv(TABLES / f"{BY_RADIUS}.csv").set_index(["block", "method", "training_radius", "measure"])
+def _by_radius() -> dict[str, radius_table.Rows]:
+    """The rows of the table by training radius, block by block."""
+    wanted = specs.read(TABLES / f"{BY_RADIUS}.toml")
+    work = suite.listed(wanted)
+    return {block.title: radius_table.collect(block, work, RESULTS) for block in wanted.blocks}
 
 
 def _middle() -> dict[str, list[str]]:

@@ -10,6 +10,7 @@ the seeds that do not meet (the rule at the head of that file). A part stands be
 import functools
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean as mean
 from statistics import median
 
 import pandas as pd
@@ -32,8 +33,6 @@ IID, MIDDLE, LABEL = "MNIST, iid", "MNIST, Dirichlet(0.1)", "MNIST, by label"
 FASHION = "Fashion-MNIST, by label"
 UNCORRECTED = ("local_sgda", "momentum_local_sgda", "fed_norm_sgda")
 """Methods whose local directions are not corrected for the nodes' differences; all of them have a server."""
-CHANCE = 0.125
-"""Clean accuracy on ten classes below which a network has learnt nothing."""
 LOCAL = ("k_gt", "dec_fedtrack", "sagda", "fedgda_gt", "lu_gt", *UNCORRECTED)
 """Methods that take several steps between two exchanges."""
 
@@ -46,11 +45,17 @@ def work() -> list[suite.Work]:
 
 
 @functools.cache
+def blocks_as_listed() -> methods_table.Blocks:
+    """The rows of each block."""
+    return methods_table.collect(work(), RESULTS)
+
+
+@functools.cache
 def blocks() -> dict[str, dict[str, Row]]:
     """The rows of each block by their method, the yardstick's by "yardstick"."""
     return {
         block: {"yardstick" if "adversarial" in row.title else row.method: row for row in rows}
-        for block, rows in methods_table.collect(work(), RESULTS).items()
+        for block, rows in blocks_as_listed().items()
     }
 
 
@@ -66,17 +71,8 @@ def diverged() -> str:
 
 
 def collapsed() -> str:
-    """Rows with runs that ended at chance, a line for each block; ten classes."""
-    lines = []
-    for block, rows in blocks().items():
-        found = []
-        for row in rows.values():
-            clean = row.measures.get(CLEAN, {}).values()
-            if lost := sum(value < CHANCE for value in clean):
-                found.append(f"{row.title} ({lost} of {len(clean)})")
-        if found:
-            lines.append(f"- {block}: {', '.join(found)}.")
-    return "\n".join(lines) or "None."
+    """Rows with runs that ended at chance, a line for each block."""
+    return "\n".join(f"- {words}." for words in methods_table.at_chance(blocks_as_listed())) or "None."
 
 
 def told(one: Row, other: Row, measure: str) -> str:
@@ -90,9 +86,11 @@ def told(one: Row, other: Row, measure: str) -> str:
 
 
 def said(block: str, method: str, measure: str) -> str:
-    """A mean in percent."""
-    mean = blocks()[block][method].mean(measure)
-    return f"{100 * mean.mean:.1f}" if mean.seeds else "no number (diverged)"
+    """A mean in percent, and how many of its seeds ended at chance."""
+    row = blocks()[block][method]
+    mean = row.mean(measure)
+    lost = f" (at chance with {len(row.at_chance)} of {mean.seeds} seeds)" if row.at_chance else ""
+    return f"{100 * mean.mean:.1f}{lost}" if mean.seeds else "no number (diverged)"
 
 
 def fall(method: str, measure: str) -> float | None:
@@ -198,27 +196,70 @@ def hours() -> str:
     )
 
 
+def trained_y() -> str:
+    """How far the trained y went within its ball, over the methods that train one; the nodes' mean y."""
+    rows: dict[str, list[tuple[float, float]]] = {}
+    for item in work():
+        run = RESULTS.run(item.run.id)
+        y = run.perturbation() if run.exists and item.block.title == MIDDLE else None
+        if y is not None:
+            eps = float(item.run.problem["eps"])
+            rows.setdefault(item.run.method, []).append((float(y.abs().max()) / eps, float(y.abs().mean()) / eps))
+    pixels = {method: [100 * mean(each) for each in zip(*seeds, strict=True)] for method, seeds in rows.items()}
+    ordered = sorted(pixels.items(), key=lambda pair: -pair[1][1])
+    body = [[titles.method(method), f"{largest:.0f}", f"{average:.1f}"] for method, (largest, average) in ordered]
+    return grid(["method", "largest pixel of y, % of its radius", "mean, %"], body)
+
+
+def budget() -> str:
+    """Gradients that a node computed, in samples, for the same budget of calls."""
+    body = []
+    for method in ("k_gt", "yardstick", "dec_fedtrack", "gt_gda", "gt_da", "lu_gt", "fedgda_gt"):
+        row = blocks()[MIDDLE][method]
+        runs = [RESULTS.run(item.run.id) for item in work() if item.block.title == MIDDLE]
+        ledgers = [
+            run.record.ledger
+            for item, run in zip((each for each in work() if each.block.title == MIDDLE), runs, strict=True)
+            if run.exists and methods_table.method_title(item) == row.title
+        ]
+        numbers = [mean(getattr(ledger, name) for ledger in ledgers) for name in ("sfo", "sfo_x", "sfo_y", "rounds")]
+        body.append([row.title, *(f"{number:,.0f}" for number in numbers)])
+    return grid(["method", "calls", "gradients in x", "gradients in y", "rounds"], body)
+
+
+@functools.cache
+def attacked_by_strong() -> pd.DataFrame:
+    """benchmarks/strong.csv; `network` tells Table 2's from those of the zoo, which have other settings."""
+    frame = pd.read_csv(STRONG)
+    of_table = {run.id for _, run in specs.read(ROOT / "tables" / "table2.toml").runs()}
+    return frame.assign(network=["Table 2" if run in of_table else "zoo, 0.1.0" for run in frame["run"]])
+
+
 def strong() -> str:
     """Accuracy on the same images under each attack and under all of them, by data set and method."""
-    frame = pd.read_csv(STRONG)
     body = []
-    for (dataset, method), rows in frame.groupby(["dataset", "method"], sort=False):
+    for (dataset, network, method), rows in attacked_by_strong().groupby(["dataset", "network", "method"]):
         under = [f"{100 * rows[name].mean():.1f}" for name in ("fgsm", "pgd", "strong", "worst_case")]
         radius = f"{rows['eps'].unique().item():g}"
-        what = [titles.dataset(str(dataset)), titles.method(str(method)), f"{len(rows)}", radius]
+        seeds = ", ".join(str(seed) for seed in sorted(rows["seed"]))
+        what = [titles.dataset(str(dataset)), str(network), titles.method(str(method)), seeds, radius]
         body.append([*what, *under, f"{rows['only_strong'].mean():.1f}"])
-    head = ["data set", "method", "networks", "radius", "FGSM", "PGD", "`strong`", "worst case", "only by `strong`"]
-    return grid(head, body)
+    measured = ["radius", "FGSM", "PGD", "`strong`", "worst case", "only by `strong`"]
+    return grid(["data set", "networks", "method", "seeds", *measured], body)
 
 
 def strong_says() -> str:
     """How far `strong` goes below PGD, network by network."""
-    frame = pd.read_csv(STRONG)
-    below = 100 * (frame["pgd"] - frame["strong"])
+    parts = []
+    for dataset, frame in attacked_by_strong().groupby("dataset", sort=False):
+        below = 100 * (frame["pgd"] - frame["strong"])
+        parts.append(
+            f"{below.min():.1f} to {below.max():.1f} points ({below.median():.1f} in the median) on the {len(frame)} "
+            f"networks of {titles.dataset(str(dataset))}"
+        )
+    images = attacked_by_strong()["images"].unique().item()
     return (
-        f"On {len(frame)} networks, the first {frame['images'].unique().item():,} test images each, `strong` leaves "
-        f"{below.min():.1f} to {below.max():.1f} points less than PGD with 20 steps, {below.median():.1f} in the "
-        "median: PGD's columns are not the worst case."
+        f"On the first {images:,} test images `strong` leaves less than PGD with 20 steps by {' and by '.join(parts)}."
     )
 
 
@@ -228,6 +269,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "methods_diverged": diverged,
     "collapsed": collapsed,
     "hours": hours,
+    "trained_y": trained_y,
+    "budget": budget,
     "strong": strong,
     "strong_says": strong_says,
 }

@@ -113,7 +113,7 @@ def additions(variant: Settings, reference: Settings) -> list[str]:
     if {"network.graph", "network.nodes"} & {*differing}:
         words.append(f"{variant['network.graph']} of {variant['network.nodes']}")
     for name in differing:
-        if name not in ("network.graph", "network.nodes") and name in reference:
+        if name not in ("network.graph", "network.nodes") and name in reference and variant[name] is not None:
             words.append(_said(name, variant[name]))
     return words
 

@@ -4,8 +4,7 @@
 
 A perturbation within a smaller ball is within the larger one too. Nothing is attacked: cells hold every image's
 outcome, so this is a join. It is taken over the images that all of the cells have, or over those of one of them: then
-an image that only some of the cells have is judged by these. On the same images it is never above the accuracy under
-any of the attacks.
+over the cells that have at least these. On the same images it is never above the accuracy under any of the attacks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,17 +46,19 @@ def beside(cells: Sequence[CellRecord]) -> list[float]:
 
 
 def worst_case(cells: Sequence[CellRecord], images: int | None = None) -> WorstCase:
-    """The join of one network's cells on the first `images`, by default those that all of the cells have."""
+    """The join of one network's cells on the first `images`, by default those that all of the cells have.
+
+    Cells on fewer images are left out: on some of the images they would count and on the others not.
+    """
     if len({cell.checkpoint_sha256 for cell in cells}) != 1:
         raise BadInput("a worst case is that of one network, but the cells are of none or of several; pass one's")
     images = min(cell.n_examples for cell in cells) if images is None else images
     outcomes: dict[str, Tensor] = {}  # of each attack over its radii and settings
     breakable = torch.ones(images, dtype=torch.bool)
-    for cell in cells:
+    for cell in (each for each in cells if each.n_examples >= images):
         if (before := cell.right_before) is not None:
-            breakable[: cell.n_examples] &= before[:images]
-        right = torch.ones(images, dtype=torch.bool)
-        right[: cell.n_examples] = cell.right[:images]
+            breakable &= before[:images]
+        right = cell.right[:images]
         outcomes[cell.attack] = outcomes[cell.attack] & right if cell.attack in outcomes else right
     survived = torch.stack(list(outcomes.values()))  # (attacks, n)
     broken_once = breakable & ((~survived).sum(0) == 1)

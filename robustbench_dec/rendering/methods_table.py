@@ -12,6 +12,7 @@ diverged has no numbers, and its row says in which round it did.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pandas as pd
@@ -20,12 +21,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from robustbench_dec import files, titles
+from robustbench_dec.leaderboard import audit
 from robustbench_dec.leaderboard.means import Mean
 from robustbench_dec.leaderboard.worst_case import worst_case
 from robustbench_dec.rendering import style
 from robustbench_dec.rendering.blocks import column_title
 from robustbench_dec.rendering.text import (
     LATEX_NEEDS,
+    MARK,
     escape_latex,
     escape_markdown,
     grid,
@@ -39,6 +42,11 @@ from robustbench_dec.store.results import Results, Run
 
 WORST, CLEAN, NODE = "worst case", "clean", "worst node"
 COSTS = {"calls": "calls", "rounds": "rounds", "exchanges": "exchanges", "megabytes": "MB"}
+LEARNT = 1.25
+"""Times chance: a network with a lower clean accuracy has learnt nothing."""
+FLAGGED = (
+    f"{MARK} flagged by the audit for at least one seed; see docs/flags.md and reliability_flags in the leaderboard."
+)
 AXES = {"sfo": "oracle calls per node", "megabytes": "megabytes sent by all nodes"}
 
 
@@ -49,12 +57,24 @@ class Row:
     method: str
     title: str
     measures: dict[str, dict[int, float]] = field(default_factory=dict)
-    costs: dict[str, float] = field(default_factory=dict)
+    paid: dict[int, dict[str, float]] = field(default_factory=dict)
+    flagged: set[str] = field(default_factory=set)
+    classes: int = 0
     diverged: dict[int, str] = field(default_factory=dict)
     curves: list[pd.DataFrame] = field(default_factory=list)
 
     def mean(self, measure: str) -> Mean:
         return Mean.of(self.measures.get(measure, {}).values())
+
+    @property
+    def costs(self) -> dict[str, float]:
+        """What a run cost, in the mean over seeds; empty where none finished."""
+        return {name: fmean(each[name] for each in self.paid.values()) for name in COSTS} if self.paid else {}
+
+    @property
+    def at_chance(self) -> list[int]:
+        """The seeds whose network has learnt nothing: clean accuracy of less than a quarter above chance."""
+        return sorted(seed for seed, clean in self.measures.get(CLEAN, {}).items() if clean * self.classes < LEARNT)
 
     @property
     def order(self) -> tuple[bool, float, str]:
@@ -131,12 +151,15 @@ def measure(row: Row, item: Work, run: Run) -> None:
     measured = {CLEAN: record.classifier.clean.mean_model, NODE: record.classifier.clean.node_min}
     cells = [cell for request in item.cells if (cell := run.cell(request.key).known()) is not None]
     measured |= {column_title(cell.attack, cell.eps): cell.robust_acc for cell in cells}
+    for cell, flags in zip(cells, audit.flags([audit.of_cell(record, cell) for cell in cells]), strict=True):
+        row.flagged |= {column_title(cell.attack, cell.eps)} if flags else set()
+    row.classes = len(record.classifier.classes)
     if len(cells) == len(item.cells) and cells:
         measured[WORST] = worst_case(cells).accuracy
     for name, value in measured.items():
         row.measures.setdefault(name, {})[seed] = value
     ledger = record.ledger
-    row.costs = {
+    row.paid[seed] = {
         "calls": ledger.sfo,
         "rounds": ledger.rounds,
         "exchanges": ledger.exchanges + ledger.all_reduces,
@@ -158,7 +181,19 @@ def _notes(specification: Spec, blocks: Blocks) -> list[str]:
         f"Attacked: {f'the first {images:,}' if images else 'all'} test images; clean and worst node: all of them.",
         "Calls are oracle calls per node; exchanges count a server's mean as one; MB are sent by all nodes together.",
     ]
+    if any(row.flagged for rows in blocks.values() for row in rows):
+        notes.append(FLAGGED)
+    notes += [f"At chance, with no more to say, {words}." for words in at_chance(blocks)]
     return [*notes, *(f"{block}: {row.end}." for block, rows in blocks.items() for row in rows if row.diverged)]
+
+
+def at_chance(blocks: Blocks) -> list[str]:
+    """The rows of each block with networks that have learnt nothing, and how many of a row's seeds these are."""
+    found = {
+        block: [f"{row.title} ({len(row.at_chance)} of {len(row.measures[CLEAN])})" for row in rows if row.at_chance]
+        for block, rows in blocks.items()
+    }
+    return [f"{block}: {', '.join(names)}" for block, names in found.items() if names]
 
 
 def _texts(row: Row, columns: Sequence[str]) -> list[str]:
@@ -173,7 +208,8 @@ def accuracies(row: Row, columns: Sequence[str]) -> list[str]:
     for name in columns:
         mean = row.mean(name)
         spread = f" ± {100 * mean.std:.1f}" if mean.seeds > 1 else ""
-        texts.append(f"{100 * round(mean.mean, 6):.1f}{spread}" if mean.seeds else "--")  # as in the CSV
+        mark = MARK if name in row.flagged else ""
+        texts.append(f"{100 * round(mean.mean, 6):.1f}{spread}{mark}" if mean.seeds else "--")  # as in the CSV
     return texts
 
 

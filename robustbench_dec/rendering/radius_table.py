@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from robustbench_dec import files, titles
 from robustbench_dec.rendering import style
 from robustbench_dec.rendering.blocks import column_title
-from robustbench_dec.rendering.methods_table import CLEAN, NODE, WORST, Row, accuracies, divergences, measure
+from robustbench_dec.rendering.methods_table import CLEAN, FLAGGED, NODE, WORST, Row, accuracies, divergences, measure
 from robustbench_dec.rendering.text import (
     LATEX_NEEDS,
     escape_latex,
@@ -44,7 +44,8 @@ Rows = dict[float, Row]
 def render(specification: Spec, work: Sequence[Work], results: Results, stem: Path) -> dict[Path, bytes]:
     """What goes into the files of a table by training radius."""
     blocks = {block.title: collect(block, work, results) for block in specification.blocks}
-    notes = [*_notes(specification), *divergences(work, results, row_title)]
+    flagged = [FLAGGED] if any(row.flagged for rows in blocks.values() for row in rows.values()) else []
+    notes = [*_notes(specification), *flagged, *divergences(work, results, row_title)]
     contents = {
         ".csv": _csv(specification, blocks),
         ".md": _markdown(specification, blocks, notes),
@@ -74,6 +75,11 @@ def collect(block: BlockSpec, work: Sequence[Work], results: Results) -> Rows:
     return dict(sorted(rows.items()))
 
 
+def seeds_of(row: Row) -> str:
+    """The seeds that a row rests on: rows of different ones are not comparable as they stand."""
+    return ", ".join(str(seed) for seed in sorted(row.measures[CLEAN]))
+
+
 def _columns(block: BlockSpec) -> list[str]:
     return [CLEAN, *(column_title(attack.label, eps) for attack in block.attacks for eps in attack.eps), WORST]
 
@@ -85,6 +91,7 @@ def _notes(specification: Spec) -> list[str]:
     return [
         f"Test accuracy in percent, {spread}, on {f'the first {images:,}' if images else 'all'} test images. ρ: radius "  # noqa: RUF001
         "of y in training; δ: radius of the attack. Worst case: per image, the worst of the row's attacks.",
+        "Seeds: those that finished; rows of different ones are not comparable as they stand.",
     ]
 
 
@@ -105,7 +112,7 @@ def _markdown(specification: Spec, blocks: dict[str, Rows], notes: Sequence[str]
     for block in specification.blocks:
         columns = _columns(block)
         body = [
-            [escape_markdown(row.title), *accuracies(row, columns), str(row.mean(CLEAN).seeds)]
+            [escape_markdown(row.title), *accuracies(row, columns), seeds_of(row)]
             for row in blocks[block.title].values()
         ]
         head = ["Trained", *(escape_markdown(name) for name in columns), "Seeds"]
@@ -120,8 +127,7 @@ def _latex(specification: Spec, blocks: dict[str, Rows], notes: Sequence[str], l
         lines += [r"\midrule"] * bool(lines)
         lines += [latex_row([escape_latex(block.title), *map(escape_latex, columns), "Seeds"]), r"\midrule"]
         for row in blocks[block.title].values():
-            seeds = str(row.mean(CLEAN).seeds)
-            lines.append(latex_row(map(escape_latex, [row.title, *accuracies(row, columns), seeds])))
+            lines.append(latex_row(map(escape_latex, [row.title, *accuracies(row, columns), seeds_of(row)])))
     width = 1 + max(len(_columns(block)) for block in specification.blocks)
     caption = escape_latex(specification.caption)
     return (

@@ -3,6 +3,7 @@
 import importlib
 import subprocess
 from pathlib import Path
+from statistics import median
 from types import ModuleType
 
 import pandas as pd
@@ -78,6 +79,24 @@ def test_the_readmes_minutes_are_those_of_the_times_and_of_the_records(maker: Mo
         f"| [{spent['clock_seconds'] / 60:.0f}](docs/reproduction.md#made-anew) |" in (ROOT / "README.md").read_text()
     )
     assert spent["core_seconds"] == pytest.approx(maker.core_seconds(), abs=1)
+
+
+@pytest.mark.slow
+def test_what_confounds_the_second_sentence_is_in_the_runs(maker: ModuleType) -> None:
+    methods = maker.blocks()[maker.IID].keys() - {"yardstick"}
+    runs = [maker.RESULTS.run(item.run.id) for item in maker.work() if item.block.title == maker.IID]
+    with_server = {run.record.method for run in runs if run.record.ledger.all_reduces > 1}
+    groups = [methods & {*maker.UNCORRECTED}, methods - {*maker.UNCORRECTED}]
+    assert groups[0] <= with_server and len(groups[1] & with_server) < len(groups[1]) / 2
+    falls = [[maker.fall(method, WORST) for method in group] for group in groups]
+    apart = abs(median(falls[0]) - median(falls[1]))
+    assert all(max(each) - min(each) > apart for each in falls)
+    said = " ".join(PAGE.read_text().split())
+    assert "All methods without correction have one, most with correction have none" in said
+    assert "either group's own spread is larger than the difference of the medians" in said
+    y = [line.split("|")[2:4] for line in maker.trained_y().splitlines()[2:]]
+    inside = [float(largest) < 60 for largest, _ in y]
+    assert "y stays far inside its ball for most methods" in said and sum(inside) > len(inside) / 2
 
 
 def test_rule_trials_and_words_are_older_than_every_run(maker: ModuleType, tracked: Path) -> None:
