@@ -1,4 +1,4 @@
-"""The ensemble `strong` on every network of Table 2 and of the zoo: what is left right of what Table 2's attacks leave.
+"""The ensemble `strong` on every network of Table 2, by training radius too, and of the zoo: what it leaves right.
 
     python benchmarks/strong.py [--backwards]
 
@@ -30,7 +30,7 @@ NAMES = ("fgsm", "pgd", "strong")
 
 
 def networks(results: Results) -> list[Run]:
-    """The runs whose network comes along, Table 2's and the zoo's."""
+    """The runs whose network comes along: Table 2's, also those by training radius, and the zoo's."""
     kept = [run for run in results.runs() if (run.folder / "network.json").is_file()]
     also = [results.run(entry.record.id) for entry in zoo.entries("*", results.zoo)]
     return list({run.id: run for run in [*kept, *also]}.values())

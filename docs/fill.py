@@ -320,7 +320,7 @@ def ascents() -> str:
         left = rows.set_index("kind")["changed"].to_dict()
         left |= {"twice the steps": twice.loc[twice["eps"] == eps, "changed"].item(), "table": rows["table"].iloc[0]}
         what = [titles.dataset(str(dataset)), titles.method(str(method)), str(seed), f"{eps:g}"]
-        body.append([*what, *(f"{100 * left[kind]:.1f}" for kind in ASCENTS)])
+        body.append([*what, *(f"{100 * left[kind]:.1f}" if kind in left else "--" for kind in ASCENTS)])
     return grid(["data set", "method", "seed", "radius", *ASCENTS.values()], body)
 
 

@@ -22,6 +22,7 @@ from robustbench_dec.rendering.methods_table import CLEAN, WORST, Row
 from robustbench_dec.rendering.text import grid, with_parts
 from robustbench_dec.running import suite, tune
 from robustbench_dec.specs import table as specs
+from robustbench_dec.store import zoo
 from robustbench_dec.store.results import Results
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -229,10 +230,13 @@ def budget() -> str:
 
 @functools.cache
 def attacked_by_strong() -> pd.DataFrame:
-    """benchmarks/strong.csv; `network` tells Table 2's from those of the zoo, which have other settings."""
+    """benchmarks/strong.csv of Table 2's networks and of those of the zoo that have other settings, told apart."""
     frame = pd.read_csv(STRONG)
     of_table = {run.id for _, run in specs.read(ROOT / "tables" / "table2.toml").runs()}
-    return frame.assign(network=["Table 2" if run in of_table else "zoo, 0.1.0" for run in frame["run"]])
+    of_zoo = {entry.record.id for entry in zoo.entries("*", RESULTS.zoo)} - of_table
+    names = dict.fromkeys(of_table, "Table 2") | dict.fromkeys(of_zoo, "zoo, 0.1.0")
+    named = frame.assign(network=frame["run"].map(names))
+    return named.dropna(subset="network")
 
 
 def strong() -> str:
