@@ -1,6 +1,6 @@
 // All cells: one row per network, attack and radius, as means over seeds or as single runs.
 
-const FIRST = 200;  // rows that are drawn before all are asked for: a browser lays out thousands slowly
+const FIRST = 300;  // rows that are drawn before all are asked for: a browser lays out thousands slowly
 
 const robust = (item) => item.robust ?? item.robust_acc;
 const CELL_COLUMNS = [
@@ -16,7 +16,7 @@ const CELL_COLUMNS = [
   { key: "images", name: "Images", number: true, minor: true, value: (item) => item.images ?? item.n_examples, show: (item) => (item.images ?? item.n_examples).toLocaleString("en") },
   { key: "sfo", name: "SFO", hint: "Stochastic first-order oracle calls per node in training", number: true, minor: true, value: (item) => item.sfo ?? Math.max(item.sfo_x, item.sfo_y), show: (item) => thousands(item.sfo ?? Math.max(item.sfo_x, item.sfo_y)) },
   { key: "megabytes", name: "MB", hint: "Megabytes that all nodes sent in training", number: true, minor: true, value: (item) => item.megabytes ?? item.bytes_payload / 1e6, show: (item) => thousands(item.megabytes ?? item.bytes_payload / 1e6) },
-  { key: "flags", name: "Flags", minor: true, value: (item) => (item.flags ?? flagsOf(item)).length, show: (item) => (item.flags ?? flagsOf(item)).map((flag) => h("span", { className: "flag" }, flag)) },
+  { key: "flags", name: "Flags", minor: true, value: (item) => (item.flags ?? flagsOf(item)).length, show: (item) => (item.flags ?? flagsOf(item)).map((flag) => h("span", { className: "flag", title: flag }, flag)) },
 ];
 
 function accuracy(item) {

@@ -24,7 +24,11 @@ function looks(lines) {
 }
 
 function drawRadius() {
-  const groups = DATA.groups.filter((group) => chosen(group, ["eps"]));
+  const every = DATA.groups.filter((group) => chosen(group, ["eps"]));
+  const place = (group) => `${group.setup}|${group.attack}|${group.norm}|${plain(group.eps)}`;
+  const isPlain = (group) => group.attack_label === title("attack", group.attack) && group.submitter === "";
+  const usual = new Set(every.filter(isPlain).map(place));  // our own longer form of an attack has no line beside it
+  const groups = every.filter((group) => isPlain(group) || group.submitter !== "" || !usual.has(place(group)));
   const key = (group) => `${group.setup}|${group.attack_label === title("attack", group.attack) ? "" : group.attack_label}|${group.images}|${group.submitter}`;
   const facets = Map.groupBy(groups, (group) => `${group.dataset}|${group.norm}`);
   drawCharts("#radius", [...facets.values()].map((inside) => {

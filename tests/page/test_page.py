@@ -365,12 +365,12 @@ def test_two_thousand_rows_are_sorted_and_filtered(tab: chromium.Browser, tmp_pa
     tab.open(f"{path.as_uri()}{RUNS}")
     click(tab, "#rows button[data-key=robust]")
     first = [float(text.split()[0]) for text in column(tab, "robust")]
-    assert tab.run("document.querySelector('#rows .more').innerText").startswith(f"The first 200 of {len(many):,} rows")
+    assert tab.run("document.querySelector('#rows .more').innerText").startswith(f"The first 300 of {len(many):,} rows")
     assert f"{len(many)} of {len(many)} single runs" in tab.run("document.querySelector('#count').textContent")
     click(tab, "#rows .more button")
     numbers = [float(text.split()[0]) for text in column(tab, "robust")]
-    assert len(numbers) == len(many) > 2000 and numbers == sorted(numbers, reverse=True) and first == numbers[:200]
-    assert tab.run("document.activeElement === document.querySelectorAll('#rows .open-row')[200]")
+    assert len(numbers) == len(many) > 2000 and numbers == sorted(numbers, reverse=True) and first == numbers[:300]
+    assert tab.run("document.activeElement === document.querySelectorAll('#rows .open-row')[300]")
     assert tab.run("document.querySelector('#rows .more')") is None
     choose(tab, "q", "seed 2")
     assert len(column(tab, "model")) == len(rows)
@@ -380,7 +380,7 @@ def test_a_link_to_a_row_far_down_shows_it(tab: chromium.Browser, address: str) 
     tab.open(address + RUNS)
     last = tab.run("visible().at(-1).id")
     tab.open(f"{address}{RUNS}&open={last}")
-    assert tab.run("visible().length") > 200
+    assert tab.run("visible().length") > 300
     assert tab.run("document.querySelector('#rows tr.open .open-row').dataset.open") == last
 
 
