@@ -80,7 +80,7 @@ def results() -> str:
     spread = f"Test accuracy in percent, mean ± standard deviation over seeds: {_seeds(held['seeds'])}."
     if lost:
         spread = f"{spread} Diverged: {lost}."
-    below = textwrap.fill(f"{verdict()} {_step_sizes()}{_not_converged()}", WIDTH, break_on_hyphens=False)
+    below = textwrap.fill(f"{verdict()} {_step_sizes()} {_not_converged()}", WIDTH, break_on_hyphens=False)
     return f"{textwrap.fill(spread, WIDTH, break_on_hyphens=False)}\n\n{grid(head, body)}\n\n{below}"
 
 
@@ -94,12 +94,20 @@ def _finished(dataset: str) -> dict[str, list[int]]:
 
 
 def _step_sizes() -> str:
-    """On which data sets the search gave the methods different step sizes in x."""
-    trainers: dict[str, set[tuple[object, ...]]] = {}
-    for _, run in specs.read(TABLES / f"{STEM}.toml").runs():
-        trainers.setdefault(run.data_set, set()).add(tuple(run.trainer_settings[name] for name in ("eta_c", "eta_s")))
-    apart = [titles.dataset(dataset) for dataset, points in trainers.items() if len(points) > 1]
-    return f"On {' and '.join(apart)} the methods' step sizes differ too. " if apart else ""
+    """Whether the methods differ on CIFAR-10 at the same step sizes, which the search did not give them."""
+    under = _under_pgd()
+    told = {
+        _told(under[trial, METHODS[1]], under[trial, METHODS[0]]) for trial, method in under if method == METHODS[0]
+    }
+    apart = "not told apart" if all("not told apart" in each for each in told) else "told apart"
+    return f"Step sizes differ there: at the same ones, either method's, the two are {apart} under PGD."
+
+
+def _under_pgd() -> dict[tuple[int, str], "pd.Series[float]"]:
+    """Percent by seed, by trial and method, of both methods at both trials."""
+    found = pd.read_csv(SAME_STEPS)
+    found = found[(found["attack"] == "pgd") & (found["eps"] == SHORT["cifar10"]["pgd"])]
+    return {key: 100 * rows.set_index("seed")["accuracy"] for key, rows in found.groupby(["trial", "method"])}
 
 
 def _not_converged() -> str:
@@ -107,8 +115,8 @@ def _not_converged() -> str:
     found = pd.read_csv(STRENGTH)
     found = found[(found["attack"] == "uap") & (found["kind"] == "twice the steps")]
     falls = found.groupby(["dataset", "method", "eps"])["points_below_table"].mean().groupby("dataset").max()
-    parts = [f"{fall:.1f} points on {titles.dataset(str(dataset))}" for dataset, fall in falls.items()]
-    return f"With twice the steps UAP's means fall by up to {' and '.join(parts)}."
+    parts = [f"{fall:.1f} on {titles.dataset(str(dataset))}" for dataset, fall in falls.items()]
+    return f"Twice the steps lower UAP's means by up to {' and '.join(parts)}."
 
 
 def _seeds(held: "pd.Series[int]") -> str:
@@ -246,7 +254,7 @@ def radius_says() -> str:
     lines = []
     for block, rows in _by_radius().items():
         ours = {rho: row.measures for rho, row in rows.items() if rho}
-        common = set.intersection(*({*measures[CLEAN]} for measures in ours.values()))
+        common = set.intersection(*({*measures[CLEAN]} for measures in ours.values())) if ours else set[int]()
         if len(common) < 2:
             finished = _listed(sorted(common)) if common else "no seed"
             lines.append(
@@ -340,10 +348,8 @@ def same_steps() -> str:
 
 def same_steps_says() -> str:
     """Dec-FedTrack beside K-GT at the same trial, and what the trial makes of K-GT."""
-    found = pd.read_csv(SAME_STEPS)
-    found = found[(found["attack"] == "pgd") & (found["eps"] == SHORT["cifar10"]["pgd"])]
-    under = {key: 100 * rows.set_index("seed")["accuracy"] for key, rows in found.groupby(["trial", "method"])}
-    first, second = sorted(found["trial"].unique())
+    under = _under_pgd()
+    first, second = sorted({trial for trial, _ in under})
     pairs = [
         f"at trial {trial} {_told(under[trial, 'dec_fedtrack'], under[trial, 'k_gt'])}" for trial in (first, second)
     ]
@@ -365,7 +371,7 @@ def _told(one: "pd.Series[float]", other: "pd.Series[float]") -> str:
     else:
         behind = "behind" if one.max() < other.min() else "not told apart"
         words = "ahead" if one.min() > other.max() else behind
-    return f"{(one - other).dropna().mean():+.1f} points ({words})"
+    return f"{round((one - other).dropna().mean(), 1) + 0.0:+.1f} points ({words})"  # never -0.0
 
 
 def _percent(mean: float, std: float) -> str:
