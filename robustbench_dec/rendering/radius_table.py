@@ -177,7 +177,7 @@ def _name_radii(panel: Axes, rows: Rows, columns: Sequence[str]) -> None:
             names.append(f"{radius:g}" if radius else titles.method(row.method))
             points.append((100 * row.mean(CLEAN).mean, 100 * max(heights)))
     spans = np.array([panel.get_xlim()[1] - panel.get_xlim()[0], panel.get_ylim()[1] - panel.get_ylim()[0]])
-    places = np.array(points) / spans
+    places = np.array(points).reshape(-1, 2) / spans
     for name, point, place in zip(names, points, places, strict=True):
         others = [place - other for other in places if (other != place).any()]
         away = min(others, key=lambda gap: float(np.hypot(*gap)), default=np.array([0.0, 1.0]))
