@@ -61,8 +61,8 @@ def main() -> None:
     rules, published = protocols.read(ROOT / "tables" / "protocol.toml"), specs.read(ROOT / "tables" / "table2.toml")
     chosen = trials.choice(rules, trials.read(ROOT / "tables" / rules.trials_file))
     number = {method: chosen[BLOCK, method].number for method in rules.methods}
-    one, other = rules.methods
-    swapped = {one: number[other], other: number[one]}
+    baseline, method = rules.methods
+    swapped = {baseline: number[method], method: number[baseline]}
     (asked,) = (block for block in rules.blocks if block.title == BLOCK)
     points = {method: rules.points(asked, method, rules.trials)[trial] for method, trial in swapped.items()}
     (block,) = (block for block in published.blocks if block.title == BLOCK)

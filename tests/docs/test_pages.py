@@ -40,7 +40,7 @@ def test_the_docs_are_built_without_a_warning(pages: dict[str, str], tmp_path: P
         pytest.skip("no Sphinx: `make docs` installs it")
     home = tmp_path / "copy" / "docs"
     shutil.copytree(ROOT / "docs", home, ignore=shutil.ignore_patterns("made", "built", "__pycache__"))
-    for folder in ("tables", "benchmarks", "examples", "results"):
+    for folder in ("attacks", "tables", "benchmarks", "examples", "results"):
         (tmp_path / "copy" / folder).symlink_to(ROOT / folder)
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
         shutil.copy(ROOT / name, tmp_path / "copy")
