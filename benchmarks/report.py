@@ -57,6 +57,12 @@ TABLES: dict[str, Columns] = {
         "speedup": ("times as fast", "{:.2f}"),
         "phi_relative_difference": ("Phi differs by", "{:.1g}"),
     },
+    "page_speed": {
+        "deed": ("deed", "{}"),
+        "rows": ("rows", "{:,}"),
+        "ms": ("ms", "{:.0f}"),
+        "ratio": ("ratio", "{:.1f}"),
+    },
     "many_nodes": {
         "problem": ("problem", "{}"),
         "nodes": ("nodes", "{:,}"),
