@@ -101,6 +101,7 @@ TABLES: dict[str, Columns] = {
     },
     "reproduced_times": {
         "command": ("command", "`{}`"),
+        "cpu": ("CPU", "{}"),
         "runs": ("runs or trials", "{}"),
         "core_seconds": ("seconds of a core", "{}"),
         "clock_seconds": ("on the clock", "{}"),
