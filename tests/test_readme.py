@@ -242,7 +242,7 @@ def test_the_minutes_of_table_2_are_those_of_the_times() -> None:
     clock = pd.read_csv(ROOT / "benchmarks" / "reproduced_times.csv").set_index(["command", "cpu"])["clock_seconds"]
     minutes = " to ".join(f"{clock['make table2', cpu] / 60:.0f}" for cpu in ("AVX512", "AVX2"))
     seeds = len(tables.read(ROOT / "tables" / "table2.toml").seeds)
-    assert f"`SEEDS={seeds}` | Table 2, one seed; all | [{minutes}; {seeds} times that](docs" in README.read_text()
+    assert f"`SEEDS={seeds}` | Table 2: a seed; all | [{minutes}; {seeds} times that](docs" in README.read_text()
 
 
 def test_the_minutes_of_the_table_by_radius_are_those_of_the_times(tracked: Path) -> None:
