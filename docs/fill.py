@@ -281,10 +281,8 @@ def _by_radius() -> dict[str, radius_table.Rows]:
 
 def _middle() -> dict[str, list[str]]:
     """The columns of each block that are shown: every attack at its middle radius."""
-    return {
-        block.title: [column_title(attack.label, sorted(attack.eps)[len(attack.eps) // 2]) for attack in block.attacks]
-        for block in specs.read(TABLES / f"{BY_RADIUS}.toml").blocks
-    }
+    blocks = specs.read(TABLES / f"{BY_RADIUS}.toml").blocks
+    return {block.title: radius_table.middle_columns(block) for block in blocks}
 
 
 def strength() -> str:

@@ -217,12 +217,8 @@ def budget() -> str:
     body = []
     for method in ("k_gt", "yardstick", "dec_fedtrack", "gt_gda", "gt_da", "lu_gt", "fedgda_gt"):
         row = blocks()[MIDDLE][method]
-        runs = [RESULTS.run(item.run.id) for item in work() if item.block.title == MIDDLE]
-        ledgers = [
-            run.record.ledger
-            for item, run in zip((each for each in work() if each.block.title == MIDDLE), runs, strict=True)
-            if run.exists and methods_table.method_title(item) == row.title
-        ]
+        mine = [item for item in work() if (item.block.title, methods_table.method_title(item)) == (MIDDLE, row.title)]
+        ledgers = [run.record.ledger for item in mine if (run := RESULTS.run(item.run.id)).exists]
         numbers = [mean(getattr(ledger, name) for ledger in ledgers) for name in ("sfo", "sfo_x", "sfo_y", "rounds")]
         body.append([row.title, *(f"{number:,.0f}" for number in numbers)])
     return grid(["method", "calls", "gradients in x", "gradients in y", "rounds"], body)

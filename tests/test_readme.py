@@ -158,6 +158,10 @@ def test_at_the_same_step_sizes_nothing_is_left_of_cifar_10s_margin(tracked: Pat
     ours, theirs = wide["dec_fedtrack"], wide["k_gt"]
     assert (ours.min(axis=1) <= theirs.max(axis=1)).all() and (theirs.min(axis=1) <= ours.max(axis=1)).all()
     assert "at the same step sizes nothing is left of it" in flat(REPRODUCTION)
+    rules = protocols.read(ROOT / "tables" / "protocol.toml")
+    points = rules.points(rules.blocks[1], "dec_fedtrack", rules.trials)
+    radii = f"Dec-FedTrack's radius is {points[4]['radius']:g} at trial 4 and {points[14]['radius']:g} at trial 14"
+    assert rules.blocks[1].title == "CIFAR-10" and radii in flat(REPRODUCTION)
     cells = pd.read_csv(tracked / "results" / "leaderboard.csv")
     asked = cells[(cells["dataset"] == "cifar10") & (cells["attack"] == "fgsm") & asked_by(cells, "table2")]
     stored = asked.set_index(["method", "seed", "eps"])["robust_acc"]

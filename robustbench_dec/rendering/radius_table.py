@@ -80,6 +80,11 @@ def seeds_of(row: Row) -> str:
     return ", ".join(str(seed) for seed in sorted(row.measures[CLEAN]))
 
 
+def middle_columns(block: BlockSpec) -> list[str]:
+    """Every attack at its middle radius."""
+    return [column_title(attack.label, sorted(attack.eps)[len(attack.eps) // 2]) for attack in block.attacks]
+
+
 def _columns(block: BlockSpec) -> list[str]:
     return [CLEAN, *(column_title(attack.label, eps) for attack in block.attacks for eps in attack.eps), WORST]
 
@@ -151,7 +156,7 @@ def _tradeoff(specification: Spec, blocks: dict[str, Rows], stem: Path) -> dict[
 
 
 def _panel(panel: Axes, block: BlockSpec, rows: Rows) -> None:
-    columns = [column_title(attack.label, sorted(attack.eps)[len(attack.eps) // 2]) for attack in block.attacks]
+    columns = middle_columns(block)
     for name, colour in zip(columns, sns.color_palette("colorblind"), strict=False):
         there = [row for row in rows.values() if row.mean(name).seeds]
         x, y = ([100 * row.mean(measure).mean for row in there] for measure in (CLEAN, name))
