@@ -26,7 +26,6 @@ def trials(
     """Try the settings of a protocol, judged on held-out images; every trial is a row of the CSV beside it."""
     from robustbench_dec import files
     from robustbench_dec.rendering import trials_picture
-    from robustbench_dec.running import survival
     from robustbench_dec.running import trials as running
     from robustbench_dec.running.train import Habits
     from robustbench_dec.specs import protocol as protocols
@@ -38,12 +37,10 @@ def trials(
         standing = running.standing(asked, running.read(path))
         tell([str(each) for each in standing], [each._asdict() for each in standing], as_json)
         return
-    store, how, side = Results(results), Habits(checked(device)), workers(jobs, device)
-    done = running.carry_out(asked, path, store, how, jobs=side)
-    survival.carry_out(asked, path.parent, store, how, jobs=side)
+    done = running.carry_out(asked, path, Results(results), Habits(checked(device)), jobs=workers(jobs, device))
     drawn = files.write_all(trials_picture.picture(asked, done, path.with_suffix("")))
     lines, choices = [f"{len(done)} trials in {path}, drawn in {drawn[0]}"], []
-    for (block, method), taken in survival.chosen(asked, path.parent).items():
+    for (block, method), taken in running.choice(asked, done).items():
         point = ", ".join(f"{name} = {value:g}" for name, value in taken.point.items())
         lines.append(f"{block}, {method}: trial {taken.number}, {taken.candidate.title}: {point}")
         chosen = {"block": block, "method": method, "trial": taken.number, "candidate": taken.candidate.title}

@@ -10,7 +10,7 @@ A row whose run_id is the trial's own is work that is done, whether its run is s
 
 import functools
 import io
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -223,19 +223,15 @@ def ranked(protocol: Protocol, rows: pd.DataFrame) -> pd.DataFrame:
     return rows.loc[by.sort_values(["far", "value", "trial"], kind="stable").index]
 
 
-def choice(protocol: Protocol, done: pd.DataFrame, struck: Collection[tuple[str, str, int]] = ()) -> Choices:
-    """What each data set and method takes, but for what is struck: block, method and trial (see survival.py)."""
+def choice(protocol: Protocol, done: pd.DataFrame) -> Choices:
+    """What each data set and method takes."""
     taken = {}
     for block in protocol.blocks:
         candidate = handling(protocol, block, done)
         order = ranked(protocol, _rows(done, "full", block, protocol.best * len(protocol.methods)))
         for method in protocol.methods:
-            numbers = order[order["method"] == method]["trial"].astype(int)
-            number = next((each for each in numbers if (block.title, method, each) not in struck), None)
-            if number is None:
-                raise BadInput(
-                    f"all full trials of {method} on {block.title} are struck; {protocol.text} gives it none"
-                )
+            first = order[order["method"] == method].iloc[0]
+            number = int(first["trial"])
             point = protocol.points(block, method, protocol.trials)[number]
             taken[block.title, method] = Choice(candidate, number, point)
     return taken

@@ -6,15 +6,13 @@ that point at other radii.
 """
 
 import datetime
-import hashlib
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from robustbench_dec.errors import BadInput
-from robustbench_dec.running import survival
+from robustbench_dec.running import trials
 from robustbench_dec.running.suite import Work
-from robustbench_dec.running.trials import Choices
 from robustbench_dec.specs import protocol as protocols
 from robustbench_dec.specs.protocol import RADIUS, Protocol
 from robustbench_dec.specs.run import RunSpec
@@ -31,18 +29,10 @@ def findings(table: Spec, path: Path, work: Sequence[Work], results: Results) ->
     protocol = protocols.read(rules.with_suffix(".toml"))
     rows = path.with_name(protocol.trials_file)
     try:
-        choice = survival.chosen(protocol, path.parent)
+        choice = trials.choice(protocol, trials.read(rows))
     except BadInput as error:
         return [f"{path} is a table under {rules}, but {error}"]
-    texts = _versions(rules)
-    first = {rows.name: _committed(rows)}
-    if protocol.survival is not None:
-        first[protocol.survival.file] = _committed(path.with_name(protocol.survival.file))
-    # What a version waits for: its own commit, and those of the files that it chooses by.
-    waits = {protocol.sha256: {rules.name: texts.get(protocol.sha256), **first}}
-    for version in protocol.earlier:
-        chosen_by = first if version.survival else {rows.name: first[rows.name]}
-        waits[version.sha256] = {rules.name: texts.get(version.sha256), **chosen_by}
+    committed, chosen = _committed(rules), _committed(rows)
     found = []
     for item in work:
         run = results.find(item.run.id)
@@ -52,25 +42,21 @@ def findings(table: Spec, path: Path, work: Sequence[Work], results: Results) ->
         expected = _given(protocol, choice, table, item)
         if expected is None or _decisive(expected.settings) != _decisive(record.settings):
             found.append(f"{run.id}: the protocol does not give its settings, or not its seed")
-        if record.protocol_sha256 not in waits:
-            found.append(f"{run.id}: it was not made under {rules.name} as it is now, or an earlier version that stays")
+        if record.protocol_sha256 != protocol.sha256:
+            found.append(f"{run.id}: it was not made under {rules.name} as it is now")
         for cell in (run.cell(request.key) for request in item.cells):
             if not cell.exists:
                 continue
             made = datetime.datetime.fromisoformat(cell.record.created_utc)
-            if cell.record.protocol_sha256 not in waits:
-                found.append(
-                    f"{run.id}, {cell.stem}: it was not made under {rules.name} as it is now, or an earlier version "
-                    "that stays"
-                )
-                continue
-            for what, when in waits[cell.record.protocol_sha256].items():
+            if cell.record.protocol_sha256 != protocol.sha256:
+                found.append(f"{run.id}, {cell.stem}: it was not made under {rules.name} as it is now")
+            for what, when in ((rules.name, committed), (rows.name, chosen)):
                 if when is not None and made < when:
                     found.append(f"{run.id}, {cell.stem}: it is older than {what}")
     return found
 
 
-def _given(protocol: Protocol, choice: Choices, table: Spec, item: Work) -> RunSpec | None:
+def _given(protocol: Protocol, choice: trials.Choices, table: Spec, item: Work) -> RunSpec | None:
     """The run that a protocol gives for a place of a table: the chosen point, or, in a table by training radius, that
     point at one of the radii that were drawn from; None where it gives none."""
     by_radius = table.layout == "radius"
@@ -94,25 +80,15 @@ def _decisive(settings: RunSettings) -> object:
 
 def _committed(path: Path) -> datetime.datetime | None:
     """When a file was last committed; None where git does not know it."""
-    said = _git(path, "log", "-1", "--format=%cI", "--", path.name)
-    return datetime.datetime.fromisoformat(said.decode().strip()) if said else None
-
-
-def _versions(path: Path) -> dict[str, datetime.datetime]:
-    """When each version of a file was first committed, by its sha256; empty where git does not know it."""
-    found: dict[str, datetime.datetime] = {}
-    for line in _git(path, "log", "--format=%H %cI", "--", path.name).decode().splitlines():
-        commit, when = line.split()
-        found[hashlib.sha256(_git(path, "show", f"{commit}:./{path.name}")).hexdigest()] = (
-            datetime.datetime.fromisoformat(when)
-        )
-    return found
-
-
-def _git(path: Path, *words: str) -> bytes:
-    """What git says beside a file; nothing where there is no git, or no repository."""
     try:
-        asked = subprocess.run(["git", *words], cwd=path.parent.resolve(), capture_output=True, check=False)
+        asked = subprocess.run(
+            ["git", "log", "-1", "--format=%cI", "--", path.name],
+            cwd=path.parent.resolve(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     except FileNotFoundError:
-        return b""
-    return asked.stdout if asked.returncode == 0 else b""
+        return None
+    said = asked.stdout.strip()
+    return datetime.datetime.fromisoformat(said) if asked.returncode == 0 and said else None

@@ -52,21 +52,6 @@ class Block(Strict):
     tuning: list[TuningAttack]
 
 
-class Survival(Strict):
-    """What is taken must come to its end on more seeds, for a share of the rounds; every run is a row of `file`."""
-
-    file: str
-    seeds: Seeds
-    share: float = Field(gt=0, le=1)
-
-
-class Earlier(Strict):
-    """A former version of the text, whose runs and cells stay where it gave the same settings."""
-
-    sha256: str = Field(pattern="^[0-9a-f]{64}$")
-    survival: bool
-
-
 class Protocol(Strict):
     """The whole of it."""
 
@@ -84,8 +69,6 @@ class Protocol(Strict):
     short: float = Field(gt=0, le=1)
     best: Count
     clean_within: float = Field(ge=0)
-    survival: Survival | None = None
-    earlier: list[Earlier] = []
     box: dict[str, tuple[Number, Number]]
     network: NetworkSpec
     methods: dict[str, Settings]
@@ -114,11 +97,6 @@ class Protocol(Strict):
                     point[name] = value
             points.append(point)
         return points
-
-    def survivor(self, block: Block, candidate: Candidate, method: str, point: dict[str, float], seed: int) -> RunSpec:
-        """A run of which only matters whether it comes to its end."""
-        share = 1.0 if self.survival is None else self.survival.share
-        return self.run(block, candidate, method, point, seed, max(1, round(block.rounds * share)), blind=True)
 
     def rounds(self, block: Block, full: bool) -> int:
         """Of a trial."""
