@@ -17,35 +17,26 @@ Radii of a sweep share the search with `anchor`, one of the radii: there the who
 y, stretched by eps / anchor, with one time fewer of both kinds, towards the class that it hits most.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robustbench_dec.attack import Attack, Look, Shift, as_floats, device_of, number_of_classes, tell
+from robustbench_dec.attack import Attack, Shift, number_of_classes
+from robustbench_dec.climb import Climb, Direction, Found, Gradient, by_adam, by_momentum, by_sign, decaying
 from robustbench_dec.errors import BadInput
 from robustbench_dec.parts import BatchSize, Count, Radius, Size, at_least
-
-KEY = 2405_00965
-"""Of the draw of the judged images."""
-
-INNER = 10
-"""Images of an inner step of SGA."""
-
-Direction = Callable[[Tensor, float], Tensor]
-"""d(g) at y, for a step of alpha."""
 
 
 @dataclass(frozen=True)
 class UAP(Attack):
     """Steps of the search and of the ascents, how many ascents, how often they are judged and on how many images."""
 
-    title: ClassVar[str] = "UAP"
+    title: ClassVar[str] = "UAP, ascents"
     universal: ClassVar[bool] = True
-    standard: ClassVar[bool] = True
+    standard: ClassVar[bool] = False
 
     step: Literal["sign", "adam", "momentum"] = "momentum"
     steps: Count = 250
@@ -78,13 +69,13 @@ class UAP(Attack):
         zero = torch.zeros(images.shape[1:])
         if self.search:
             classes = range(number_of_classes(model, images))
-            found = [climb.up(zero, climb.towards(c), self.search, f"search {c}", looks=1) for c in classes]
+            found = [climb.up(zero, climb.towards(c), climb.alphas(self.search), f"search {c}") for c in classes]
             target = min(classes, key=lambda c: found[c].accuracy)
             found.append(climb.on_from(found[target].y, target, self.restarts))
         else:
             starts = [zero, *(self.eps * (2 * torch.rand(zero.shape) - 1) for _ in range(self.restarts - 1))]
-            found = [climb.up(y, climb.away(), self.steps, f"away {k}") for k, y in enumerate(starts)]
-            found += [climb.up(zero, climb.averaged, self.steps, f"sga {k}") for k in range(self.sga)]
+            found = [climb.ascent(y, climb.away(), f"away {k}") for k, y in enumerate(starts)]
+            found += [climb.ascent(zero, climb.by_sga(), f"sga {k}") for k in range(self.sga)]
         return Shift(min(found).y.cpu(), eps=self.eps)
 
     def fit_from(self, shift: Shift, model: nn.Module, images: Tensor, labels: Tensor) -> Shift:
@@ -95,23 +86,12 @@ class UAP(Attack):
         return Shift(climb.on_from(start, hit, max(1, self.restarts - 1)).y.cpu(), eps=self.eps)
 
 
-class Found(NamedTuple):
-    """An iterate and its accuracy on the judged images."""
-
-    accuracy: float
-    number: int  # of the ascent: the first one of equals is taken
-    y: Tensor
-
-
-class _Climb:
-    """Ascents on one network."""
+class _Climb(Climb):
+    """Ascents of this attack's two kinds."""
 
     def __init__(self, attack: UAP, model: nn.Module, images: Tensor, labels: Tensor) -> None:
-        self.attack, self.model, self.device = attack, model, device_of(model)
-        self.pool, self.pool_labels = images, labels
-        chosen = np.random.Generator(np.random.Philox(KEY)).permutation(len(images))[: attack.judged]
-        self.images, self.labels = as_floats(images[chosen]).to(self.device), labels[chosen].to(self.device)
-        self.ascents = 0
+        super().__init__(attack.eps, attack.judged, model, images, labels)
+        self.attack = attack
 
     def on_from(self, start: Tensor, target: int, restarts: int) -> Found:
         """Ascents of all kinds, one after the other, each from the best y so far."""
@@ -120,108 +100,35 @@ class _Climb:
             ("towards", lambda: self.towards(target)),
         ]
         ascents = [(f"{name} {k}", begin) for k in range(restarts) for name, begin in kinds]
-        ascents += [(f"sga {k}", lambda: self.averaged) for k in range(self.attack.sga)]
+        ascents += [(f"sga {k}", self.by_sga) for k in range(self.attack.sga)]
         best: Found | None = None
         for name, begin in ascents:
-            found = self.up(start if best is None else best.y, begin(), self.attack.steps, name)
+            found = self.ascent(start if best is None else best.y, begin(), name)
             best = found if best is None else min(best, found)
         assert best is not None
         return best
 
-    def up(self, start: Tensor, direction: Direction, steps: int, name: str, looks: int | None = None) -> Found:
-        """One ascent; the best of the iterates that were looked at."""
-        y, eps, alpha = start.to(self.device), self.attack.eps, self.attack.rel_alpha * self.attack.eps
-        looks, best = min(looks or self.attack.looks, steps), None
-        self.ascents += 1
-        for t in range(steps):
-            alpha_t = alpha * (1 - t / steps) if self.attack.decay else alpha
-            y = (y + alpha_t * direction(y, alpha_t)).clamp(-eps, eps)
-            if (t + 1) * looks // steps > t * looks // steps:  # `looks` times, the last time at the end
-                loss, right = self.judge(y)
-                tell(self.model, Look(name, t + 1, loss, right, len(self.images)))
-                if best is None or right < best.accuracy:
-                    best = Found(right, self.ascents, y)
-        assert best is not None
-        return best
+    def ascent(self, start: Tensor, direction: Direction, name: str) -> Found:
+        return self.up(start, direction, self.alphas(self.attack.steps), name, self.attack.looks)
 
-    def judge(self, y: Tensor) -> tuple[float, float]:
-        """The mean loss on the judged images, and the share of them that is right."""
-        loss, right = 0.0, 0
-        for logits, labels in zip(self._answers(y), self.labels.split(1000), strict=True):
-            loss += nn.functional.cross_entropy(logits, labels, reduction="sum").item()
-            right += int((logits.argmax(1) == labels).sum())
-        return loss / len(self.images), right / len(self.images)
-
-    def hit_most(self, y: Tensor) -> int:
-        """The class in which the network sees most of the judged images."""
-        seen = torch.cat([logits.argmax(1) for logits in self._answers(y.to(self.device))])
-        return int(seen.bincount().argmax())
-
-    def _answers(self, y: Tensor) -> Iterator[Tensor]:
-        for images in self.images.split(1000):
-            with torch.no_grad():
-                yield self.model((images + y).clamp(0, 1))
+    def alphas(self, steps: int) -> list[float]:
+        alpha = self.attack.rel_alpha * self.eps
+        return decaying(alpha, steps) if self.attack.decay else [alpha] * steps
 
     def away(self) -> Direction:
         """Up the loss of the true labels."""
-        return _SMOOTHED[self.attack.step](lambda y: self._gradient(y, None, self.attack.batch))
+        return _SMOOTHED[self.attack.step](lambda y: self.gradient(y, nn.functional.cross_entropy, self.attack.batch))
 
     def towards(self, c: int) -> Direction:
         """Down the loss of class c for all images."""
-        return _SMOOTHED[self.attack.step](lambda y: self._gradient(y, c, self.attack.batch))
 
-    def averaged(self, y: Tensor, alpha: float) -> Tensor:
-        """SGA's direction, with as many images as another step has."""
-        inner, total, eps = y, torch.zeros_like(y), self.attack.eps
-        for _ in range(max(1, round(self.attack.batch / INNER))):
-            g = self._gradient(inner, None, INNER)
-            total += g
-            inner = (inner + alpha * g.sign()).clamp(-eps, eps)
-        return total.sign()
+        def loss(logits: Tensor, labels: Tensor) -> Tensor:
+            return -nn.functional.cross_entropy(logits, torch.full_like(labels, c))
 
-    def _gradient(self, y: Tensor, towards: int | None, size: int) -> Tensor:
-        chosen = torch.randint(len(self.pool), (min(size, len(self.pool)),))
-        images, labels = as_floats(self.pool[chosen]).to(self.device), self.pool_labels[chosen].to(self.device)
-        y = y.detach().requires_grad_()
-        logits = self.model((images + y).clamp(0, 1))
-        if towards is None:
-            loss = nn.functional.cross_entropy(logits, labels)
-        else:
-            loss = -nn.functional.cross_entropy(logits, torch.full_like(labels, towards))
-        return torch.autograd.grad(loss, y)[0]
+        return _SMOOTHED[self.attack.step](lambda y: self.gradient(y, loss, self.attack.batch))
+
+    def by_sga(self) -> Direction:
+        return self.averaged(self.attack.batch)
 
 
-Gradient = Callable[[Tensor], Tensor]
-
-
-def _sign(gradient: Gradient) -> Direction:
-    return lambda y, alpha: gradient(y).sign()
-
-
-def _momentum(gradient: Gradient) -> Direction:
-    m: Tensor | float = 0.0
-
-    def direction(y: Tensor, alpha: float) -> Tensor:
-        nonlocal m
-        g = gradient(y)
-        m = 0.9 * m + g / g.abs().sum().clamp_min(1e-30)
-        return m.sign()
-
-    return direction
-
-
-def _adam(gradient: Gradient) -> Direction:
-    m: Tensor | float = 0.0
-    v: Tensor | float = 0.0
-    t = 0
-
-    def direction(y: Tensor, alpha: float) -> Tensor:
-        nonlocal m, v, t
-        g, t = gradient(y), t + 1
-        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
-        return (m / (1 - 0.9**t)) / ((v / (1 - 0.999**t)).sqrt() + 1e-12)
-
-    return direction
-
-
-_SMOOTHED: dict[str, Callable[[Gradient], Direction]] = {"sign": _sign, "momentum": _momentum, "adam": _adam}
+_SMOOTHED: dict[str, Callable[[Gradient], Direction]] = {"sign": by_sign, "momentum": by_momentum, "adam": by_adam}

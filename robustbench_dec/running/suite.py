@@ -58,7 +58,7 @@ def listed(specification: Spec) -> list[Work]:
                     run.seed,
                     specification.n_examples,
                     schema=run.schema,
-                    protocol_sha256=run.protocol_sha256,
+                    protocol_sha256=specification.redefined_sha256.get(spec.name, run.protocol_sha256),
                 )
                 for spec in block.attacks
                 for attack in spec.build()

@@ -2,10 +2,11 @@
 
 The settings that it gives are those of the trials' rows (running/trials.py): the way to handle the data that suits the
 baseline, and each method's chosen point, for the rounds and the network of the protocol; a table by training radius has
-that point at other radii.
+that point at other radii. Cells of an attack that later rules redefine are held against those.
 """
 
 import datetime
+import hashlib
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +33,9 @@ def findings(table: Spec, path: Path, work: Sequence[Work], results: Results) ->
         choice = trials.choice(protocol, trials.read(rows))
     except BadInput as error:
         return [f"{path} is a table under {rules}, but {error}"]
-    committed, chosen = _committed(rules), _committed(rows)
+    chosen = _committed(rows)
+    governing = {name: path.with_name(text) for name, text in table.redefined.items()}
+    committed = {text: _committed(text) for text in (rules, *governing.values())}
     found = []
     for item in work:
         run = results.find(item.run.id)
@@ -44,13 +47,14 @@ def findings(table: Spec, path: Path, work: Sequence[Work], results: Results) ->
             found.append(f"{run.id}: the protocol does not give its settings, or not its seed")
         if record.protocol_sha256 != protocol.sha256:
             found.append(f"{run.id}: it was not made under {rules.name} as it is now")
-        for cell in (run.cell(request.key) for request in item.cells):
+        for request in item.cells:
+            cell, text = run.cell(request.key), governing.get(request.name, rules)
             if not cell.exists:
                 continue
             made = datetime.datetime.fromisoformat(cell.record.created_utc)
-            if cell.record.protocol_sha256 != protocol.sha256:
-                found.append(f"{run.id}, {cell.stem}: it was not made under {rules.name} as it is now")
-            for what, when in ((rules.name, committed), (rows.name, chosen)):
+            if cell.record.protocol_sha256 != request.protocol_sha256:
+                found.append(f"{run.id}, {cell.stem}: it was not made under {text.name} as it is now")
+            for what, when in ((text.name, committed[text]), (rows.name, chosen)):
                 if when is not None and made < when:
                     found.append(f"{run.id}, {cell.stem}: it is older than {what}")
     return found
@@ -79,10 +83,10 @@ def _decisive(settings: RunSettings) -> object:
 
 
 def _committed(path: Path) -> datetime.datetime | None:
-    """When a file was last committed; None where git does not know it."""
+    """When a file was first committed with the content that it has now; None where git does not know that."""
     try:
         asked = subprocess.run(
-            ["git", "log", "-1", "--format=%cI", "--", path.name],
+            ["git", "log", "--reverse", "--format=%cI", f"--find-object={_blob(path)}", "--", path.name],
             cwd=path.parent.resolve(),
             capture_output=True,
             text=True,
@@ -90,5 +94,11 @@ def _committed(path: Path) -> datetime.datetime | None:
         )
     except FileNotFoundError:
         return None
-    said = asked.stdout.strip()
-    return datetime.datetime.fromisoformat(said) if asked.returncode == 0 and said else None
+    said = asked.stdout.split()
+    return datetime.datetime.fromisoformat(said[0]) if asked.returncode == 0 and said else None
+
+
+def _blob(path: Path) -> str:
+    """By what name git knows a content."""
+    content = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()

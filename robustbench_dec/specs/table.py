@@ -121,6 +121,10 @@ class Spec(Strict):
     tune: TuneSpec | None = None
     protocol: str | None = Field(default=None, description="the rules that governed its runs, such as protocol.md")
     protocol_sha256: str | None = Field(default=None, exclude=True, description="of these rules; not in the file")
+    redefined: dict[str, str] = Field(
+        default={}, description="attack -> the later rules that define it, such as protocol-uap.md"
+    )
+    redefined_sha256: dict[str, str] = Field(default={}, exclude=True, description="of these rules; not in the file")
     steps: StepsSpec | None = None
     paper: dict[str, dict[str, dict[str, float]]] = {}
 
@@ -151,6 +155,8 @@ class Spec(Strict):
                 "paper": {},
                 "protocol": None,
                 "protocol_sha256": None,
+                "redefined": {},
+                "redefined_sha256": {},
                 "seeds": profile.seeds or self.seeds,
                 "n_examples": profile.n_examples or self.n_examples,
                 "curve_points": profile.curve_points or self.curve_points,
@@ -220,9 +226,20 @@ def read(path: Path) -> Spec:
     if layout(path) == "protocol":
         raise BadInput(f"{path} is a protocol, not a table; `robustbench-dec trials {path}` carries it out")
     asked = validated(Spec, path, "tables/table2.toml")
-    if asked.protocol is None:
-        return asked
-    rules = path.with_name(asked.protocol)
-    if not rules.is_file():
-        raise BadInput(f"{path} was made under {rules}, which is not there")
-    return asked.model_copy(update={"protocol_sha256": files.sha256(rules)})
+    if asked.protocol is None and asked.redefined:
+        raise BadInput(f"{path}: `redefined` changes attacks of a protocol, and it names none; add `protocol`")
+    known = {attack.name for block in asked.blocks for attack in block.attacks}
+    if unknown := asked.redefined.keys() - known:
+        raise BadInput(f"{path}: `redefined` has {sorted(unknown)}, its blocks have the attacks {sorted(known)}")
+    digests = {}
+    for name in (asked.protocol, *asked.redefined.values()):
+        if name is None:
+            continue
+        rules = path.with_name(name)
+        if not rules.is_file():
+            raise BadInput(f"{path} was made under {rules}, which is not there")
+        digests[name] = files.sha256(rules)
+    by_attack = {attack: digests[name] for attack, name in asked.redefined.items()}
+    return asked.model_copy(
+        update={"protocol_sha256": digests.get(asked.protocol or ""), "redefined_sha256": by_attack}
+    )

@@ -1,63 +1,25 @@
 """UAP: what its steps are, which of its iterates is taken, what radii share, and that it finds what is there."""
 
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.uap import KEY, UAP, Direction, Found, _Climb
+from attacks.uap import UAP, _Climb
 from robustbench_dec.attack import Look, Shift, accuracy, as_floats
 from robustbench_dec.attacking.evaluate import evaluate
 from robustbench_dec.attacking.ways import averaged, read, still_moves, written
+from robustbench_dec.climb import KEY, Direction, Found
 from robustbench_dec.errors import BadInput
+from tests.support.universal import Linear, Listener, images_of_linear
 
 Training = tuple[Tensor, Tensor]
 PLAIN: dict[str, Any] = {"search": 0, "sga": 0, "restarts": 1, "looks": 1}
 SMALL: dict[str, Any] = {"steps": 12, "batch": 32, "search": 4, "restarts": 1, "looks": 3}
-
-
-class Listener(nn.Module):
-    """A network that keeps what an attack tells, as the harness's copy does."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        self.trace: list[Look] = []
-
-    def forward(self, images: Tensor) -> Tensor:
-        return cast(Tensor, self.model(images))
-
-
-class Linear(nn.Module):
-    """Three classes of grey 4x4 images. Only class 1 can be reached from everywhere by a perturbation of 0.1."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        generator = torch.Generator().manual_seed(5)
-        w = torch.randn(3, 16, generator=generator)
-        w[2] = w[2] / 100 - w[0] / 100  # hardly moves
-        w[0] = -w[1]  # away from class 0 is towards class 1, and back
-        self.w = nn.Parameter(w)
-        self.b = nn.Parameter(torch.zeros(3))
-
-    def forward(self, images: Tensor) -> Tensor:
-        return (images - 0.5).flatten(1) @ self.w.T + self.b
-
-
-def images_of_linear(network: Linear) -> Training:
-    """200 images near grey: 100 of class 0 and 60 of class 1, told apart along w, and 40 of class 2, off it."""
-    generator = torch.Generator().manual_seed(6)
-    along = network.w[1].detach() / network.w[1].detach().norm()
-    noise = torch.randn(200, 16, generator=generator) * 0.01
-    noise -= (noise @ along)[:, None] * along
-    labels = torch.tensor([0] * 100 + [1] * 60 + [2] * 40)
-    place = torch.where(labels == 0, -0.1, 0.1)
-    with torch.no_grad():
-        network.b[2] = -10.0
-    return (0.5 + noise + place[:, None] * along).view(-1, 1, 4, 4), labels
 
 
 def test_the_strongest_perturbation_of_a_linear_network_is_found() -> None:
@@ -148,9 +110,9 @@ def test_each_ascent_goes_on_from_the_best_y_so_far(
     climbed = _Climb.up
 
     def up(
-        climb: _Climb, start: Tensor, direction: Direction, steps: int, name: str, looks: int | None = None
+        climb: _Climb, start: Tensor, direction: Direction, alphas: Sequence[float], name: str, looks: int = 1
     ) -> Found:
-        found = climbed(climb, start, direction, steps, name, looks)
+        found = climbed(climb, start, direction, alphas, name, looks)
         ascents.append((start, found, name))
         return found
 
