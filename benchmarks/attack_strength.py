@@ -1,11 +1,11 @@
 """Are Table 2's attacks at full strength? The table's stored outcomes against stronger versions of its attacks.
 
-    python benchmarks/attack_strength.py [--seed 0] [--dataset mnist] [--method k_gt] [--kind twice]
+    python benchmarks/attack_strength.py [--seed 0] [--dataset mnist] [--method k_gt] [--attack pgd] [--kind twice]
 
 On the networks that Table 2's runs keep: PGD with twice the steps on the first test images, UAP with twice the steps
-(of its search too) on all of them, both at every radius of the table; on a method's first network also UAP at the
-middle radius with four times the steps, and as an ascent from y = 0 by sign steps, by Adam and by SGA alone. What the
-table has on the same images comes from its cells. Cells are kept in out/strength, so that a run that was stopped goes
+(of every anneal) on all of them, both at every radius of the table; on a method's first network also, at the middle
+radius, UAP with four times the steps, and one ascent from y = 0 by sign steps, by Adam and by SGA alone, which are
+those of attacks/uap.py. What the table has on the same images comes from its cells. Cells are kept in out/strength, so that a run that was stopped goes
 on. Writes benchmarks/attack_strength.csv; rows that are not asked for stay if they are about today's networks and
 attacks. With --publish UAP's cells with twice the steps go to the runs of Table 2 and on the leaderboard's list, as the
 suite's own: they count in every worst case, and the table's cells above them by more than a point get a flag.
@@ -28,7 +28,8 @@ from robustbench_dec.store.results import Results, Run
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "benchmarks" / "attack_strength.csv"
 KEYS = ["dataset", "method", "seed", "attack", "eps", "kind", "change", "checkpoint"]
-ALONE: dict[str, Any] = {"search": 0, "restarts": 1, "anchor": None}
+UAP = "uap_annealed"
+ALONE: dict[str, Any] = {"name": "uap", "search": 0, "restarts": 1, "anchor": None}
 ASCENTS: dict[str, dict[str, Any]] = {
     "sign steps alone": ALONE | {"step": "sign", "rel_alpha": 0.05, "decay": False, "sga": 0},
     "Adam alone": ALONE | {"step": "adam", "rel_alpha": 0.1, "decay": False, "sga": 0},
@@ -63,7 +64,7 @@ class Job(NamedTuple):
     @property
     def requests(self) -> list[cells.Request]:
         n = FIRST if self.asked.name == "pgd" else None
-        return [cells.Request(self.asked.name, attack, self.item.run.seed, n) for attack in self.changed.build()]
+        return [cells.Request(self.changed.name, attack, self.item.run.seed, n) for attack in self.changed.build()]
 
     def rows(self, strength: Results, problem: Classifier) -> Iterator[list[Any]]:
         """What the table has, what the changed attack leaves right, and by how many points that is less."""
@@ -100,7 +101,7 @@ def stronger(asked: specs.AttackSpec, others: bool) -> dict[str, specs.AttackSpe
         return {name: k * usual[name] for name in ("steps", "search") if name in usual}
 
     changes = {TWICE: times(2)}
-    if asked.name == "uap" and others:
+    if asked.name == UAP and others:
         middle = {"eps": [asked.eps[len(asked.eps) // 2]]}
         changes |= {kind: middle | change for kind, change in {"four times the steps": times(4), **ASCENTS}.items()}
     return {kind: asked.model_copy(update=change) for kind, change in changes.items()}
@@ -112,6 +113,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, action="append", help="only these")
     parser.add_argument("--dataset", help="only this one")
     parser.add_argument("--method", help="only this one")
+    parser.add_argument("--attack", help="only what is changed of this attack of the table's")
     parser.add_argument("--kind", default="", help="only changes whose kind has this in it, such as twice")
     parser.add_argument(
         "--publish", action="store_true", help="put UAP's cells with twice the steps on the leaderboard"
@@ -125,6 +127,7 @@ def main() -> None:
         if arguments.seed is None or job.item.run.seed in arguments.seed
         if arguments.dataset in (None, job.item.run.data_set)
         if arguments.method in (None, job.item.run.method)
+        if arguments.attack in (None, job.asked.name)
         if arguments.kind in job.kind
     ]
     known = {key for job in all_jobs for key in job.keys}
@@ -132,7 +135,7 @@ def main() -> None:
         problem = cast(Classifier, job.item.run.build_problem())
         write(list(job.rows(strength, problem)), known)
     if arguments.publish:
-        publish([job for job in chosen if job.asked.name == "uap" and job.kind == TWICE], strength, results)
+        publish([job for job in chosen if job.asked.name == UAP and job.kind == TWICE], strength, results)
 
 
 def publish(done: list[Job], strength: Results, results: Results) -> None:
