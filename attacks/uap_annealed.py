@@ -8,7 +8,7 @@
     search   y = 0, pulled towards each class c;                              rho = 1,   T = search
     starts   y = 0, `starts` times for each of the `classes` best classes;    rho = 1,   T = steps
     kept     on from the `kept` best of these, pulled;                        rho = 0.5, T = 2 steps
-    refine   on from the best y so far, `rounds` times, minibatches twice as large; rho = 0.3, T = 2 steps
+    refine   on from the best y so far, minibatches twice as large;           rho = 1, 0.5, 0.3, T = 2 steps each
     sga      on from the best y so far, `sga` times, 8 times as many images a step; rho = 0.3, T = steps / 5
 
 A first step as long as the radius, minibatches of 16 and a momentum of a half make the beginning of an anneal hot: it
@@ -33,12 +33,12 @@ from robustbench_dec.parts import BatchSize, Count, Radius, Size, at_least
 
 MOMENTUM = 0.5
 HOT, WARM, COOL = 1.0, 0.5, 0.3
-"""rho: the first step in radii, of anneals from y = 0, of those that go on, and of refining."""
+"""rho: the first step in radii, of anneals from y = 0, and of those that go on; refining goes through all three."""
 
 
 @dataclass(frozen=True)
 class UAPAnnealed(Attack):
-    """Steps of the search and of a start, how many starts for how many classes, and how many go on; then refining."""
+    """Steps of the search and of a start, how many starts for how many classes, how many go on, rounds of refining."""
 
     title: ClassVar[str] = "UAP"
     universal: ClassVar[bool] = True
@@ -47,9 +47,9 @@ class UAPAnnealed(Attack):
     steps: Count = 500
     search: Count = 200
     classes: Count = 2
-    starts: Count = 8
-    kept: Count = 4
-    rounds: Count = 3
+    starts: Count = 6
+    kept: Count = 3
+    rounds: Count = 1
     sga: Annotated[int, at_least(0, "ascents of SGA")] = 1
     batch: BatchSize = 16
     pull: Size = 0.3
@@ -109,9 +109,9 @@ class _Anneal(Climb):
 
     def finish(self, best: Found) -> Found:
         """Refined, then by SGA; each from the best y so far."""
-        for k in range(self.attack.rounds):
-            size, looks = 2 * self.attack.batch, self.attack.looks
-            refined = self._anneal(best.y, _guesses, COOL, 2 * self.attack.steps, size, f"refine {k}", looks)
+        size, looks = 2 * self.attack.batch, self.attack.looks
+        for k, rho in enumerate((HOT, WARM, COOL) * self.attack.rounds):
+            refined = self._anneal(best.y, _guesses, rho, 2 * self.attack.steps, size, f"refine {k}", looks)
             best = min(best, refined)
         for k in range(self.attack.sga):
             alphas = decaying(COOL * self.eps, max(1, self.attack.steps // 5))

@@ -33,9 +33,9 @@ def findings(table: Spec, path: Path, work: Sequence[Work], results: Results) ->
         choice = trials.choice(protocol, trials.read(rows))
     except BadInput as error:
         return [f"{path} is a table under {rules}, but {error}"]
-    chosen = _committed(rows)
+    chosen = committed(rows)
     governing = {name: path.with_name(text) for name, text in table.redefined.items()}
-    committed = {text: _committed(text) for text in (rules, *governing.values())}
+    since = {text: committed(text) for text in (rules, *governing.values())}
     found = []
     for item in work:
         run = results.find(item.run.id)
@@ -54,7 +54,7 @@ def findings(table: Spec, path: Path, work: Sequence[Work], results: Results) ->
             made = datetime.datetime.fromisoformat(cell.record.created_utc)
             if cell.record.protocol_sha256 != request.protocol_sha256:
                 found.append(f"{run.id}, {cell.stem}: it was not made under {text.name} as it is now")
-            for what, when in ((text.name, committed[text]), (rows.name, chosen)):
+            for what, when in ((text.name, since[text]), (rows.name, chosen)):
                 if when is not None and made < when:
                     found.append(f"{run.id}, {cell.stem}: it is older than {what}")
     return found
@@ -82,7 +82,7 @@ def _decisive(settings: RunSettings) -> object:
     return settings.model_dump(mode="json", exclude={"curve"})
 
 
-def _committed(path: Path) -> datetime.datetime | None:
+def committed(path: Path) -> datetime.datetime | None:
     """When a file was first committed with the content that it has now; None where git does not know that."""
     try:
         asked = subprocess.run(

@@ -16,7 +16,7 @@ from robustbench_dec.errors import BadInput
 from tests.support.universal import Linear, Listener, images_of_linear
 
 Training = tuple[Tensor, Tensor]
-SMALL: dict[str, Any] = {"steps": 10, "search": 4, "starts": 2, "kept": 2, "rounds": 2}
+SMALL: dict[str, Any] = {"steps": 10, "search": 4, "starts": 2, "kept": 2}
 
 
 def test_the_strongest_perturbation_of_a_linear_network_is_found() -> None:
@@ -51,12 +51,12 @@ def test_the_best_go_on_and_the_worst_y_is_taken(
 ) -> None:
     ascents = followed(monkeypatch)
     y = UAPAnnealed(0.3, **SMALL).fit(model, *training).y
-    searched, starts, kept, refined, sga = ascents[:10], ascents[10:14], ascents[14:16], ascents[16:18], ascents[18:]
+    searched, starts, kept, refined, sga = ascents[:10], ascents[10:14], ascents[14:16], ascents[16:19], ascents[19:]
     assert [name for name, *_ in searched] == [f"search {c}" for c in range(10)]
     best = sorted(range(10), key=lambda c: searched[c][3].accuracy)[:2]
     assert [name for name, *_ in starts] == [f"start {k} to {c}" for k in range(2) for c in best]
     assert [name for name, *_ in kept] == ["kept 0", "kept 1"]
-    assert [name for name, *_ in refined + sga] == ["refine 0", "refine 1", "sga 0"]
+    assert [name for name, *_ in refined + sga] == ["refine 0", "refine 1", "refine 2", "sga 0"]
     for name, start, alphas, _ in searched + starts:
         assert not start.any() and alphas[0] == pytest.approx(0.3 * HOT), name
         assert len(alphas) == (4 if name.startswith("search") else 10)
@@ -65,7 +65,8 @@ def test_the_best_go_on_and_the_worst_y_is_taken(
         assert start.equal(end.y) and len(alphas) == 20 and alphas[0] == pytest.approx(0.3 * WARM)
     for place, (name, start, alphas, _) in enumerate(refined + sga, 16):
         assert start.equal(min(found for *_, found in ascents[:place]).y)
-        assert alphas[0] == pytest.approx(0.3 * COOL) and len(alphas) == (2 if name == "sga 0" else 20)
+        rho = {"refine 0": HOT, "refine 1": WARM}.get(name, COOL)
+        assert alphas[0] == pytest.approx(0.3 * rho) and len(alphas) == (2 if name == "sga 0" else 20)
         assert alphas == sorted(alphas, reverse=True) and alphas[-1] == pytest.approx(alphas[0] / len(alphas))
     assert y.equal(min(found for *_, found in ascents).y)
 
@@ -108,7 +109,7 @@ def test_the_first_step_follows_the_formula(kind: str, model: nn.Module, trainin
             assert by_name[f"search {c}"][1].y.equal(stepped(zero, HOT, c))
     else:  # of two steps the second is half as long
         start, found = by_name["refine 0"]
-        assert found.y.sub(stepped(start, COOL, None)).abs().max() <= 0.2 * COOL / 2 + 1e-6
+        assert found.y.sub(stepped(start, HOT, None)).abs().max() <= 0.2 * HOT / 2 + 1e-6
         assert found.y.sub(start).abs().max() > 0
 
 
@@ -127,7 +128,7 @@ def test_a_radius_that_starts_from_another_gives_the_same_whether_that_one_is_st
     assert fresh.perturbation.equal(again.perturbation) and fresh.trace == again.trace
     assert fresh.backwards == again.backwards + below.backwards
     assert again.trace[0].ascent == "stretched"
-    assert {look.ascent for look in again.trace} == {"stretched", "refine 0", "refine 1", "sga 0"}
+    assert {look.ascent for look in again.trace} == {"stretched", "refine 0", "refine 1", "refine 2", "sga 0"}
 
 
 def test_what_is_taken_is_the_worst_of_all_that_was_told(model: nn.Module, training: Training) -> None:

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pandas as pd
@@ -196,6 +198,35 @@ def test_a_stage_waits_for_the_one_before(protocol: tuple[Protocol, Path]) -> No
         trials.listed(rules, "short", trials.read(path))
 
 
+def test_a_text_is_as_old_as_the_first_commit_of_what_it_says_now(tmp_path: Path) -> None:
+    text = tmp_path / "rules.md"
+
+    def commit(content: str, day: int) -> None:
+        text.write_text(content)
+        date = f"2026-01-{day:02}T00:00:00+00:00"
+        who = {
+            "GIT_AUTHOR_NAME": "a",
+            "GIT_AUTHOR_EMAIL": "a@b",
+            "GIT_COMMITTER_NAME": "a",
+            "GIT_COMMITTER_EMAIL": "a@b",
+        }
+        dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+        for words in (["add", "."], ["commit", "-qm", "rules"]):
+            subprocess.run(["git", *words], cwd=tmp_path, check=True, env=os.environ | who | dates)
+
+    text.write_text("one\n")
+    assert under_protocol.committed(text) is None  # no repository
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    assert under_protocol.committed(text) is None
+    commit("one\n", 1)
+    commit("two\n", 2)
+    assert (when := under_protocol.committed(text)) is not None and when.day == 2
+    commit("one\n", 3)  # taken back: it stood there before
+    assert (when := under_protocol.committed(text)) is not None and when.day == 1
+    text.write_text("three\n")
+    assert under_protocol.committed(text) is None
+
+
 TABLE = """
 title = "Under rules"
 protocol = "rules.md"
@@ -248,6 +279,15 @@ def test_what_the_protocol_does_not_give_is_found(protocol: tuple[Protocol, Path
     assert any("does not give" in sentence for sentence in found(RADIUS="0.07", **by_radius))  # among those of the box
     (other,) = found(PLAIN_C="0.0123")
     assert other.startswith("digits-k_gt-s0-") and "does not give its settings" in other
+    (tmp_path / "later.md").write_text("# PGD\n")
+    later = {'protocol = "rules.md"': 'protocol = "rules.md"\nredefined = { pgd = "later.md" }'}
+    with_pgd = later | {"eps = [0.1]\n": 'eps = [0.1]\n[[blocks.attacks]]\nname = "pgd"\nsteps = 4\neps = [0.1]\n'}
+    assert found(**with_pgd) == []
+    (tmp_path / "later.md").write_text("# Another PGD\n")  # cells that stand are not made again
+    sentences = found(**with_pgd)
+    assert len(sentences) == 2 and all(
+        "pgd-0.1-" in sentence and "not made under later.md as it is now" in sentence for sentence in sentences
+    )
     (tmp_path / "rules.md").write_text("# Other rules\n")
     sentences = found()
     assert len(sentences) == 4 and all("not made under rules.md as it is now" in sentence for sentence in sentences)

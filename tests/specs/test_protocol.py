@@ -2,11 +2,13 @@
 
 import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 
 from attacks.pgd import PGD
 from attacks.uap import UAP
+from attacks.uap_annealed import COOL, HOT, MOMENTUM, WARM, UAPAnnealed
 from robustbench_dec.errors import BadInput
 from robustbench_dec.specs import protocol as protocols
 from robustbench_dec.specs import table as specs
@@ -73,6 +75,53 @@ def test_the_words_have_the_strengths_of_the_attacks() -> None:
         assert [attack.eps for attack in block.tuning] == [attack.eps for attack in block.attacks]
 
 
+def test_the_words_of_the_amendment_have_the_strengths_of_its_attack() -> None:
+    said = " ".join((ROOT / "tables" / "protocol-uap.md").read_text().split())
+    usual = UAPAnnealed(0.1)
+    for words in (
+        f"a momentum of {MOMENTUM}",
+        f"a pull of {usual.pull} towards each class; rho = {HOT:g}, T = {usual.search}, minibatches of {usual.batch}",
+        f"the same {usual.starts} times towards each of the {usual.classes} classes that left the fewest right; "
+        f"T = {usual.steps}",
+        f"the best {usual.kept} of these go on; rho = {WARM}, T = {2 * usual.steps:,}",
+        f"down the mean probability of the true label, with rho = {HOT:g}, {WARM} and {COOL} in turn; "
+        f"T = {2 * usual.steps:,}, minibatches of {2 * usual.batch}",
+        f"once; rho = {COOL}, T = {usual.steps // 5}, inner gradients of {8 * usual.batch} images",
+        f"on {usual.judged:,} training images",
+        f"(`search` = {2 * usual.search}, `steps` = {2 * usual.steps:,})",
+    ):
+        assert words in said, words
+    assert usual.rounds == usual.sga == 1 and usual.looks == 2 and "refining and SGA twice" in said
+    table = specs.read(ROOT / "tables" / "table2.toml")
+    assert table.redefined == {"uap_annealed": "protocol-uap.md"} and table.protocol == "protocol.md"
+    for block in table.blocks:
+        (uap,) = (attack for attack in block.attacks if attack.name == "uap_annealed")
+        assert uap.model_extra == {"anchor": uap.eps[1]}  # the middle radius
+        shared = [attack for attack in block.attacks if attack is not uap]
+        (asked,) = (each for each in PROTOCOL.blocks if each.title == block.title)
+        assert shared == asked.attacks[:2] and uap.eps == asked.attacks[2].eps
+
+
+def test_only_attacks_of_a_table_under_a_protocol_are_redefined(tmp_path: Path) -> None:
+    text = (ROOT / "tables" / "table2.toml").read_text()
+    for name in ("protocol.md", "protocol-uap.md"):
+        (tmp_path / name).write_text(name)
+    path = tmp_path / "table2.toml"
+
+    def refused(old: str, new: str) -> str:
+        assert old in text
+        path.write_text(text.replace(old, new))
+        with pytest.raises(BadInput) as error:
+            specs.read(path)
+        return str(error.value)
+
+    assert "it names none" in refused('protocol = "protocol.md"\n', "")
+    assert "['fgsn'], its blocks have the attacks ['fgsm', 'pgd', 'uap_annealed']" in refused(
+        "redefined = { uap_annealed", "redefined = { fgsn"
+    )
+    assert "protocol-pgd.md, which is not there" in refused('"protocol-uap.md"', '"protocol-pgd.md"')
+
+
 def test_both_methods_try_the_same_points() -> None:
     for block in PROTOCOL.blocks:
         plain, robust = (PROTOCOL.points(block, method, PROTOCOL.trials) for method in PROTOCOL.methods)
@@ -102,4 +151,4 @@ def test_a_profile_may_change_step_sizes_and_leaves_the_table_as_it_is() -> None
             changed = {key for key in settings if settings[key] != full.trainers[name][key]}
             assert changed <= {"eta_c", "eta_s", "eta_d"} and settings["eta_c"] == 0.1
             assert full.trainers[name]["eta_c"] != 0.1
-    assert quick.protocol is None and table.protocol == "protocol.md"
+    assert quick.protocol is None and not quick.redefined_sha256 and table.protocol == "protocol.md"
