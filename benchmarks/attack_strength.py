@@ -4,11 +4,11 @@
 
 On the networks that Table 2's runs keep: PGD with twice the steps on the first test images, UAP with twice the steps
 (of every anneal) on all of them, both at every radius of the table; on a method's first network also, at the middle
-radius, one ascent from y = 0 by sign steps, by Adam and by SGA alone, which are those of attacks/uap.py. What the table has on the same images comes from its cells. Cells are kept in out/strength, so
-that a run that was stopped goes on. Writes benchmarks/attack_strength.csv; rows that are not asked for stay if they are
-about today's networks and attacks. With --publish UAP's cells with twice the steps go to the runs of Table 2 and on the
-leaderboard's list, as the suite's own: they count in every worst case, and the table's cells above them by more than a
-point get a flag.
+radius, one ascent from y = 0 by sign steps, by Adam and by SGA alone, which are those of attacks/uap.py. What the table
+has on the same images comes from its cells. Cells are kept in out/strength, so that a run that was stopped goes on.
+Writes benchmarks/attack_strength.csv; rows that are not asked for stay if they are about today's networks and attacks.
+With --publish UAP's cells with twice the steps go to the runs of Table 2 and on the leaderboard's list, as the suite's
+own: they count in every worst case, and the table's cells above them by more than a point get a flag.
 """
 
 import argparse

@@ -26,6 +26,7 @@ Training = tuple[Tensor, Tensor]
 
 QUICK: dict[str, dict[str, Any]] = {
     "uap": {"steps": 20, "batch": 64, "search": 3, "restarts": 1, "looks": 2},
+    "uap_annealed": {"steps": 10, "search": 4, "starts": 2, "kept": 1, "judged": 200},
     "strong": {"steps": 5, "queries": 20},
 }
 """Settings that make an attack's tests fast; one without an entry runs with its defaults."""

@@ -261,7 +261,7 @@ def test_a_layout_that_does_not_fit_is_refused_before_any_work(
     name: str, layout: str, sentence: str, refused: Callable[..., str], tmp_path: Path
 ) -> None:
     text = (ROOT / "tables" / f"{name}.toml").read_text()
-    text = re.sub(r"^(layout|protocol) = .*\n", "", text, flags=re.MULTILINE).replace(
+    text = re.sub(r"^(layout|protocol|redefined) = .*\n", "", text, flags=re.MULTILINE).replace(
         "\ntitle =", f'\nlayout = "{layout}"\ntitle =', 1
     )
     (tmp_path / "mine.toml").write_text(text)
@@ -442,7 +442,7 @@ def test_a_matrix_that_does_not_fit_is_refused_in_one_sentence(
 @pytest.mark.parametrize(
     "words, sentence",
     [
-        (["--attack", "square"], "no attack 'square'; there are: fgsm, pgd, strong, uap"),
+        (["--attack", "square"], "no attack 'square'; there are: fgsm, pgd, strong, uap, uap_annealed"),
         (["--eps", "-0.1"], "0 or more, not -0.1"),
         (["--set", "eps=0.3"], "given by --eps, not by --set eps"),
         (["--eps", "0.1,"], "expected a number"),

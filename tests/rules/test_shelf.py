@@ -305,6 +305,7 @@ def checked(*words: str) -> Any:
 def test_attacks_of_the_shelf_keep_the_promises_that_check_asks_for(name: str) -> None:
     quick = {
         "uap": ["--set", "steps=40", "--set", "search=0", "--set", "sga=0"],
+        "uap_annealed": [word for name in ("steps=20", "search=5", "starts=1", "kept=1") for word in ("--set", name)],
         "strong": ["--set", "steps=5", "--set", "queries=20"],
     }
     result = checked(name, *quick.get(name, []))

@@ -117,6 +117,7 @@ def test_the_same_ascent_with_its_gradient_passes(features: nn.Module, images: T
         ("uap", {"steps": 20, "search": 5, "restarts": 1, "sga": 0, "looks": 1}),
         ("uap", {"steps": 20, "search": 0, "step": "sign", "restarts": 1, "sga": 0, "looks": 1}),
         ("uap", {"steps": 10, "search": 0, "restarts": 1, "sga": 1, "looks": 1}),
+        ("uap_annealed", {"steps": 10, "search": 5, "starts": 1, "kept": 1, "looks": 1}),
         ("strong", {}),
         ("torchattacks:MIFGSM", {}),
         ("torchattacks:PGDL2", {}),
