@@ -34,7 +34,7 @@ from robustbench_dec.parts import BatchSize, Count, Radius, Size, at_least
 class UAP(Attack):
     """Steps of the search and of the ascents, how many ascents, how often they are judged and on how many images."""
 
-    title: ClassVar[str] = "UAP, ascents"
+    title: ClassVar[str] = "UAP by ascents"
     universal: ClassVar[bool] = True
     standard: ClassVar[bool] = False
 

@@ -317,7 +317,7 @@ def doubled() -> str:
         body.append(
             [titles.dataset(str(dataset)), titles.method(str(method)), f"{eps:g}", str(rows["seed"].nunique()), *texts]
         )
-    former_head = ["UAP, ascents", "UAP, ascents, twice"]
+    former_head = ["UAP by ascents", "UAP by ascents, twice"]
     return grid(["data set", "method", "radius", "networks", "UAP of the table", "twice the steps", *former_head], body)
 
 

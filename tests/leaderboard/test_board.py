@@ -183,7 +183,7 @@ def test_a_users_attack_counts_in_the_worst_case_and_is_no_column(results: Resul
     runs = labelled_rows.runs(results, rows["run_id"])
     first = board.tables(named, runs, labelled_rows.tables(results))[0].blocks[0]
     before = board.tables(rows, runs, labelled_rows.tables(results))[0].blocks[0]
-    assert {column.attack for column in first.columns} == {"fgsm", "strong", "uap"}
+    assert {column.attack for column in first.columns} == {"fgsm", "strong", "uap_annealed"}
     assert [network.worst["0.1"].mean for network in first.networks] == [
         network.worst["0.1"].mean for network in before.networks
     ]

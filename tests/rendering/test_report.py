@@ -33,14 +33,15 @@ MNIST = Block(
     "MNIST",
     "mnist",
     ("k_gt", "dec_fedtrack"),
-    tuple((a, e) for a in ("fgsm", "pgd") for e in (0.05, 0.1, 0.15)) + tuple(("uap", e) for e in (0.2, 0.25, 0.3)),
+    tuple((a, e) for a in ("fgsm", "pgd") for e in (0.05, 0.1, 0.15))
+    + tuple(("uap_annealed", e) for e in (0.2, 0.25, 0.3)),
 )
 CIFAR = Block(
     "CIFAR-10 (cat & dog)",
     "cifar10",
     ("k_gt", "dec_fedtrack"),
     tuple((a, e) for a in ("fgsm", "pgd") for e in (0.003, 0.005, 0.01))
-    + tuple(("uap", e) for e in (0.03, 0.05, 0.07)),
+    + tuple(("uap_annealed", e) for e in (0.03, 0.05, 0.07)),
 )
 BLOCKS = (MNIST, CIFAR)
 
@@ -322,7 +323,7 @@ def test_equal_means_are_both_bold_and_a_lone_entry_is_not(tmp_path: Path) -> No
 
 def test_missing_entries_are_shown_and_counted(tmp_path: Path) -> None:
     frame = rows(PAPER, (0.0, 1.0))
-    gone = (frame["dataset"] == "mnist") & (frame["method"] == "k_gt") & (frame["attack"] == "uap")
+    gone = (frame["dataset"] == "mnist") & (frame["method"] == "k_gt") & (frame["attack"] == "uap_annealed")
     half = (frame["dataset"] == "cifar10") & (frame["attack"] == "pgd") & (frame["eps"] == 0.01) & (frame["seed"] == 1)
     texts = rendered(tmp_path, frame[~gone & ~half])
     assert markdown_row(texts["table2.md"], "K-GT")[-3:] == ["--", "--", "--"]
@@ -428,23 +429,28 @@ def test_audit_finds_the_papers_cells_where_pgd_is_weaker_than_fgsm() -> None:
 
 
 def test_audit_finds_accuracy_that_rises_with_the_radius() -> None:
-    block = Block("MNIST", "mnist", ("k_gt",), (("uap", 0.3), ("uap", 0.2), ("fgsm", 0.1)))
+    block = Block("MNIST", "mnist", ("k_gt",), (("uap_annealed", 0.3), ("uap_annealed", 0.2), ("fgsm", 0.1)))
     percent = {
         ("mnist", "k_gt", a, e): v
-        for a, e, v in [("clean", 0.0, 90.0), ("uap", 0.2, 60.0), ("uap", 0.3, 60.1), ("fgsm", 0.1, 91.0)]
+        for a, e, v in [
+            ("clean", 0.0, 90.0),
+            ("uap_annealed", 0.2, 60.0),
+            ("uap_annealed", 0.3, 60.1),
+            ("fgsm", 0.1, 91.0),
+        ]
     }
     assert audit((block,), percent) == [
         "MNIST, K-GT, UAP δ=0.3: 60.10 is above 60.00 at UAP δ=0.2",
         "MNIST, K-GT, FGSM δ=0.1: 91.00 is above 90.00 at Clean",
     ]
-    percent["mnist", "k_gt", "uap", 0.3] = 60.0
+    percent["mnist", "k_gt", "uap_annealed", 0.3] = 60.0
     percent["mnist", "k_gt", "fgsm", 0.1] = 90.0
     assert audit((block,), percent) == []
 
 
 def test_comparison_shows_paper_ours_and_difference(tmp_path: Path) -> None:
     ours = {d: {m: {c: v + 1.5 for c, v in cs.items()} for m, cs in ms.items()} for d, ms in PAPER.items()}
-    ours["mnist"]["dec_fedtrack"]["uap@0.3"] = 30.0  # lost here, won in the paper
+    ours["mnist"]["dec_fedtrack"]["uap_annealed@0.3"] = 30.0  # lost here, won in the paper
     text = rendered(tmp_path, rows(ours, (-0.5, 0.5)))["table2-vs-paper.md"]
     assert "| FGSM δ=0.05 | 93.73 | 95.23 ± 0.71 | +1.50 | 94.83 | 96.33 ± 0.71 | +1.50 |" in text
     assert "| FGSM δ=0.05 | +1.10 | +1.10 ± 0.00 | yes | yes | yes |" in text

@@ -18,12 +18,15 @@ from robustbench_dec.store.bits import pack
 from robustbench_dec.store.records import CellRecord
 from tests.support import ROOT, by_path
 
-BLOCK = Block("MNIST", "mnist", ("k_gt", "dec_fedtrack"), (("fgsm", 0.1), ("uap", 0.2)))
-RIGHT = {"k_gt": {"clean": 0.99, "fgsm": 0.6, "uap": 0.7}, "dec_fedtrack": {"clean": 0.99, "fgsm": 0.8, "uap": 0.7}}
+BLOCK = Block("MNIST", "mnist", ("k_gt", "dec_fedtrack"), (("fgsm", 0.1), ("uap_annealed", 0.2)))
+RIGHT = {
+    "k_gt": {"clean": 0.99, "fgsm": 0.6, "uap_annealed": 0.7},
+    "dec_fedtrack": {"clean": 0.99, "fgsm": 0.8, "uap_annealed": 0.7},
+}
 PAPER = {
     "mnist": {
-        "k_gt": {"clean": 99.2, "fgsm@0.1": 73.1, "uap@0.2": 93.6},
-        "dec_fedtrack": {"clean": 99.1, "fgsm@0.1": 78.0, "uap@0.2": 96.1},
+        "k_gt": {"clean": 99.2, "fgsm@0.1": 73.1, "uap_annealed@0.2": 93.6},
+        "dec_fedtrack": {"clean": 99.1, "fgsm@0.1": 78.0, "uap_annealed@0.2": 96.1},
     }
 }
 
@@ -64,7 +67,7 @@ def written(made: list[CellRecord]) -> dict[str, str]:
 def test_margins_come_from_the_bits_of_the_images() -> None:
     made = cells(6)
     margins = verdicts.measured([BLOCK], made, replicates=200)
-    assert margins.keys() == {("mnist", "clean", 0.0), ("mnist", "fgsm", 0.1), ("mnist", "uap", 0.2)}
+    assert margins.keys() == {("mnist", "clean", 0.0), ("mnist", "fgsm", 0.1), ("mnist", "uap_annealed", 0.2)}
     for (_, attack, _), margin in margins.items():
         if attack == "clean":
             continue
@@ -99,7 +102,7 @@ def test_each_column_is_reproduced_or_not_or_undecided() -> None:
 def test_the_csv_has_the_margins_that_the_text_has() -> None:
     made = written(cells(6))
     rows = pd.read_csv(io.StringIO(made["t-vs-paper.csv"])).set_index("attack")
-    assert rows.index.tolist() == ["clean", "fgsm", "uap"] and (rows["seeds"] == 6).all()
+    assert rows.index.tolist() == ["clean", "fgsm", "uap_annealed"] and (rows["seeds"] == 6).all()
     assert rows["verdict"].tolist() == ["undecided", "reproduced", "undecided"]
     fgsm = rows.loc["fgsm"]
     assert (
