@@ -200,7 +200,7 @@ def test_whether_a_run_diverges_is_decided_by_last_bits() -> None:
 
 def test_the_made_parts_follow_their_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     maker = fill(monkeypatch)
-    here = ["protocol.md", "protocol.toml", "protocol-trials.csv"]
+    here = ["protocol.md", "protocol-uap.md", "protocol.toml", "protocol-trials.csv"]
     here += [f"{stem}.{kind}" for stem in (maker.STEM, maker.BY_RADIUS) for kind in ("toml", "csv")]
     for path in (*(maker.TABLES / name for name in here), maker.STRENGTH, maker.SAME_STEPS):
         (tmp_path / path.name).write_bytes(path.read_bytes())
