@@ -183,6 +183,7 @@ def audit(
     lines += [f"the paper's numbers in {path}: {len(printed)} findings", *printed]
     against = under_protocol.findings(wanted, path, suite.listed(wanted), Store(results))
     if wanted.protocol is not None:
-        lines += [f"{path} under {wanted.protocol}: {len(against)} findings", *against]
+        rules = " and ".join([wanted.protocol, *sorted({*wanted.redefined.values()})])
+        lines += [f"{path} under {rules}: {len(against)} findings", *against]
     facts = {"cells": len(points), "findings": found, "findings_in_the_paper": printed, "findings_by_protocol": against}
     tell(lines, facts, as_json)
