@@ -1,4 +1,4 @@
-"""What a table under a protocol must not have: runs with settings that the protocol does not give, cells older than it.
+"""What a table under a protocol must not have: runs and attacks that the protocol does not give, cells older than it.
 
 The settings that it gives are those of the trials' rows (running/trials.py): the way to handle the data that suits the
 baseline, and each method's chosen point, for the rounds and the network of the protocol; a table by training radius has
@@ -36,7 +36,10 @@ def findings(table: Spec, path: Path, work: Sequence[Work], results: Results) ->
     chosen = committed(rows)
     governing = {name: path.with_name(text) for name, text in table.redefined.items()}
     since = {text: committed(text) for text in (rules, *governing.values())}
-    found = []
+    found = _other_attacks(protocol, table)
+    for text, when in {**since, rows: chosen}.items():
+        if when is None and under_git(text):
+            found.append(f"{text}: git does not know what it says now, so nothing can be younger than it; commit it")
     for item in work:
         run = results.find(item.run.id)
         if run is None:
@@ -77,6 +80,30 @@ def _given(protocol: Protocol, choice: trials.Choices, table: Spec, item: Work) 
     return protocol.run(block, taken.candidate, item.run.trainer, point, item.run.seed, block.rounds)
 
 
+def _other_attacks(protocol: Protocol, table: Spec) -> list[str]:
+    """Attacks of a table that the protocol does not have so, and those of the protocol that the table lacks.
+
+    What later rules define has the settings of its class; only the radius from which others start is free.
+    """
+    found = []
+    for block in table.blocks:
+        rules = next((each for each in protocol.blocks if each.title == block.title), None)
+        given = {} if rules is None else {attack.name: attack for attack in rules.attacks}
+        for attack in block.attacks:
+            if attack.name in table.redefined:
+                others = sorted({*(attack.model_extra or {})} - {"anchor"})
+                if others:
+                    found.append(f"{block.title}, {attack.name}: its rules do not give the settings {others}")
+            elif attack != given.get(attack.name):
+                found.append(
+                    f"{block.title}, {attack.name}: the protocol does not give it with these settings and radii"
+                )
+        missing = len(given) - len(block.attacks)
+        if missing > 0:
+            found.append(f"{block.title}: it has {missing} attacks fewer than the protocol")
+    return found
+
+
 def _decisive(settings: RunSettings) -> object:
     """All but the curve, which is a picture."""
     return settings.model_dump(mode="json", exclude={"curve"})
@@ -96,6 +123,17 @@ def committed(path: Path) -> datetime.datetime | None:
         return None
     said = asked.stdout.split()
     return datetime.datetime.fromisoformat(said[0]) if asked.returncode == 0 and said else None
+
+
+def under_git(path: Path) -> bool:
+    """Whether it lies in a checkout."""
+    try:
+        asked = subprocess.run(
+            ["git", "rev-parse", "--is-inside-work-tree"], cwd=path.parent.resolve(), capture_output=True, check=False
+        )
+    except FileNotFoundError:
+        return False
+    return asked.returncode == 0
 
 
 def _blob(path: Path) -> str:

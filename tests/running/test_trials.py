@@ -215,9 +215,9 @@ def test_a_text_is_as_old_as_the_first_commit_of_what_it_says_now(tmp_path: Path
             subprocess.run(["git", *words], cwd=tmp_path, check=True, env=os.environ | who | dates)
 
     text.write_text("one\n")
-    assert under_protocol.committed(text) is None  # no repository
+    assert under_protocol.committed(text) is None and not under_protocol.under_git(text)
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    assert under_protocol.committed(text) is None
+    assert under_protocol.committed(text) is None and under_protocol.under_git(text)
     commit("one\n", 1)
     commit("two\n", 2)
     assert (when := under_protocol.committed(text)) is not None and when.day == 2
@@ -281,8 +281,14 @@ def test_what_the_protocol_does_not_give_is_found(protocol: tuple[Protocol, Path
     assert other.startswith("digits-k_gt-s0-") and "does not give its settings" in other
     (tmp_path / "later.md").write_text("# PGD\n")
     later = {'protocol = "rules.md"': 'protocol = "rules.md"\nredefined = { pgd = "later.md" }'}
-    with_pgd = later | {"eps = [0.1]\n": 'eps = [0.1]\n[[blocks.attacks]]\nname = "pgd"\nsteps = 4\neps = [0.1]\n'}
+    with_pgd = later | {"eps = [0.1]\n": 'eps = [0.1]\n[[blocks.attacks]]\nname = "pgd"\neps = [0.1]\n'}
     assert found(**with_pgd) == []
+    (weaker,) = found(**{'name = "fgsm"\neps = [0.1]\n': 'name = "fgsm"\neps = [0.05]\n'})
+    assert weaker == "Digits, fgsm: the protocol does not give it with these settings and radii"
+    (weaker,) = found(**with_pgd | {"eps = [0.1]\n": with_pgd["eps = [0.1]\n"] + "steps = 4\n"})
+    assert weaker == "Digits, pgd: its rules do not give the settings ['steps']"
+    (fewer,) = found(**{'[[blocks.attacks]]\nname = "fgsm"\neps = [0.1]\n': ""})
+    assert fewer == "Digits: it has 1 attacks fewer than the protocol"
     (tmp_path / "later.md").write_text("# Another PGD\n")  # cells that stand are not made again
     sentences = found(**with_pgd)
     assert len(sentences) == 2 and all(
