@@ -1,6 +1,6 @@
 """UAP: ONE perturbation y for all images, by many short anneals of which the best go on. It learns on training images.
 
-    step     y <- P_eps(y + rho eps (1 - t / T) sign m),   m <- 0.5 m + g / |g|_1,   t = 0, ..., T - 1
+    step     m <- 0.5 m + g / |g|_1,   y <- P_eps(y + rho eps (1 - t / T) sign m),   t = 0, ..., T - 1
     pulled   g = grad_y mean_j [ce(h(clip(a_j + y)), b_j) - pull ce(h(clip(a_j + y)), c)]    away, and towards class c
     refined  g = - grad_y mean_j softmax(h(clip(a_j + y)))_b_j         the accuracy of guesses by h's own probabilities
     SGA      as in uap.py: one outer step along the mean of the gradients of inner steps (Liu et al. 2023)
@@ -12,9 +12,9 @@
     sga      on from the best y so far, `sga` times, 8 times as many images a step; rho = 0.3, T = steps / 5
 
 A first step as long as the radius, minibatches of 16 and a momentum of a half make the beginning of an anneal hot: it
-forgets where it came from. Where it will end is known early, so many short anneals and a few long ones find more than
-some of middle length. What is taken leaves the fewest right of all that was looked at: of `judged` training images, the
-same ones for every network.
+forgets where it came from, and the first refining is nearly a new start. Where an anneal ends is known early, so many
+short anneals and a few long ones find more than some of middle length. What is taken leaves the fewest right of all
+that was looked at: of `judged` training images, the same ones for every network.
 
 Radii of a sweep share this with `anchor`, one of the radii: there the whole is done; the others refine that y,
 stretched by eps / anchor.

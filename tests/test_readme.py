@@ -135,6 +135,16 @@ def test_what_is_said_of_table_2_is_made_of_its_files(monkeypatch: pytest.Monkey
     assert said == [{"results"}, maker.PARTS.keys() - {"results"}]
 
 
+def test_every_cell_of_table_2_was_attacked_again(monkeypatch: pytest.MonkeyPatch, tracked: Path) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    strength = importlib.import_module("attack_strength")
+    asked = {key for job in strength.jobs(strength.table2(), Results(tracked / "results")) for key in job.keys}
+    made = pd.read_csv(strength.FILE)[strength.KEYS]
+    assert set(made.itertuples(index=False, name=None)) == asked and len(made) == len(asked)
+    twice = [key for key in asked if strength.TWICE in key and strength.UAP in key]
+    assert len(twice) == 3 * 20
+
+
 def test_what_is_said_of_the_search_is_in_the_trials() -> None:
     rules = protocols.read(ROOT / "tables" / "protocol.toml")
     done = trials.read(ROOT / "tables" / rules.trials_file)
