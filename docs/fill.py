@@ -39,7 +39,6 @@ ASCENTS = {
     "table": "the table's",
     "twice the steps": "twice the steps",
     "another seed": "another seed",
-    "twice the starts": "twice the starts",
     "sign steps alone": "sign steps alone",
     "Adam alone": "Adam alone",
     "SGA alone": "SGA, or sign steps if better",
