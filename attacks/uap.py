@@ -36,7 +36,7 @@ class UAP(Attack):
 
     title: ClassVar[str] = "UAP by ascents"
     universal: ClassVar[bool] = True
-    standard: ClassVar[bool] = False
+    successor: ClassVar[str] = "uap_annealed"
 
     step: Literal["sign", "adam", "momentum"] = "momentum"
     steps: Count = 250

@@ -70,6 +70,8 @@ class Attack(Part):
     """Whether it is a single step, which an attack of several must not be weaker than."""
     standard: ClassVar[bool] = False
     """Whether a new attack is compared with it on a network that has no stored results."""
+    successor: ClassVar[str] = ""
+    """The name of the attack that took its place: a table that has one of the two shows no column of the other."""
 
     eps: Radius
 

@@ -9,14 +9,15 @@ interval of the difference, over seeds (paired) and images, lies above 0. One se
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pandas as pd
 from scipy.stats import norm as normal
 from scipy.stats import t as student
 
-from robustbench_dec import data, titles
+from robustbench_dec import data, shelf, titles
+from robustbench_dec.attack import Attack
 from robustbench_dec.leaderboard import labelled_rows
 from robustbench_dec.leaderboard.intervals import wilson
 from robustbench_dec.leaderboard.means import Mean
@@ -120,6 +121,9 @@ def _blocks(frame: pd.DataFrame, runs: Mapping[str, Run], record: TableRecord) -
 def _block(dataset: str, norm: str, frame: pd.DataFrame, runs: Mapping[str, Run], record: TableRecord) -> Block:
     own = frame[frame["submitter"] == ""]
     shown = frame if own.empty else own
+    pairs = zip(shown["run_id"], shown["cell"], strict=True)
+    asked = {*shown.loc[[cell in record.cells.get(run_id, ()) for run_id, cell in pairs], "attack"]}
+    shown = shown[~shown["attack"].isin([name for name in {*shown["attack"]} - asked if _stands_in(name, asked)])]
     attacks = titles.in_order(shown["attack"], titles.attacks())
     pairs = shown[["attack", "eps", "universal"]].drop_duplicates(["attack", "eps"]).itertuples(index=False)
     columns = sorted(
@@ -135,6 +139,13 @@ def _block(dataset: str, norm: str, frame: pd.DataFrame, runs: Mapping[str, Run]
         called = {record.networks[run_id] for run_id in rows["run_id"] if run_id in record.networks}
         networks.append(replace(network, title=called.pop()) if len(called) == 1 else network)
     return Block(dataset, norm, tuple(columns), tuple(_marked(networks)))
+
+
+def _stands_in(name: str, asked: Collection[str]) -> bool:
+    """Whether an attack is the successor of one that a table asked for, or the predecessor: then it is no column."""
+    found = {each: shelf.known("attack", each, Attack) for each in (name, *asked)}
+    after = {each: "" if cls is None else cls.successor for each, cls in found.items()}
+    return after[name] in asked or name in (after[each] for each in asked)
 
 
 def _network(

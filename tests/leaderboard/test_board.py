@@ -145,6 +145,14 @@ def test_a_tables_column_is_its_own_cell_and_a_longer_attack_counts_in_the_worst
         assert network.worst["0.2"].mean <= cells["robust_acc"].mean()
 
 
+def test_a_table_has_no_column_of_the_attack_that_took_the_place_of_its_own(tables: list[board.Table]) -> None:
+    universal = {
+        table.stem: {column.attack for block in table.blocks for column in block.columns if column.universal}
+        for table in tables
+    }
+    assert universal["table2"] == {"uap_annealed"} and universal["table2-radius"] == {"uap"} == universal["methods"]
+
+
 def test_every_row_of_the_leaderboard_is_behind_a_network(tables: list[board.Table], rows: pd.DataFrame) -> None:
     behind = [
         place for table in tables for block in table.blocks for network in block.networks for place in network.rows

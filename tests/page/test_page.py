@@ -356,7 +356,7 @@ def test_filters_leave_what_was_asked_for(tab: chromium.Browser, address: str, r
     choose(tab, "q", "there is no such thing")
     assert column(tab, "model") == [] and "Reset" in tab.run("document.querySelector('#rows tbody').innerText")
     click(tab, "#reset")
-    assert len(column(tab, "model")) == asked_by(rows, "table2").sum()
+    assert len(column(tab, "model")) == min(300, asked_by(rows, "table2").sum())
 
 
 def test_two_thousand_rows_are_sorted_and_filtered(tab: chromium.Browser, tmp_path: Path, rows: pd.DataFrame) -> None:
