@@ -118,8 +118,8 @@ def _not_converged() -> str:
     found = pd.read_csv(STRENGTH)
     found = found[(found["attack"] == UAP) & (found["kind"] == "twice the steps")]
     moved = found.groupby(["dataset", "method", "eps"])["points_below_table"].mean().abs().groupby("dataset").max()
-    parts = [f"{points:.1f} points on {titles.dataset(str(dataset))}" for dataset, points in moved.items()]
-    return f"Twice the steps move UAP's means by up to {' and '.join(parts)}."
+    parts = [f"{points:.1f} ({titles.dataset(str(dataset))})" for dataset, points in moved.items()]
+    return f"Twice the steps move UAP's means by up to {' and '.join(parts)} points."
 
 
 def _seeds(held: "pd.Series[int]") -> str:

@@ -16,7 +16,7 @@ from robustbench_dec.rendering import export, style
 from robustbench_dec.store.records import RunRecord, TableRecord
 from robustbench_dec.store.results import Cell, Results, Run
 
-BUDGET = 420_000
+BUDGET = 480_000
 """Characters that pictures may take; the first seeds' come first, what does not fit is left out."""
 
 UNSHOWN = {
